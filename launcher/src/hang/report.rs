@@ -15,8 +15,8 @@ use jobs::time::rfc3339;
 use stacks::{Frame, Trace};
 
 use crate::hang::groups::{StackGroup, groups, named};
-use crate::node::gpu_use::{GpuQuestion, GpuUse, NoAnswer};
 use crate::node::host::full_name;
+use crate::node::nvml::{GpuQuestion, NoAnswer, NvmlGpu};
 use crate::process::sessions;
 
 /// Processes of one rank beyond this number are left out. A rank with more environments than that
@@ -42,7 +42,7 @@ pub struct HangReport {
     /// The processes, ordered by rank.
     pub processes: Vec<RankProcess>,
     /// How the GPUs of the node are used; empty if there is no NVML.
-    pub gpus: Result<Vec<GpuUse>, NoAnswer>,
+    pub gpus: Result<Vec<NvmlGpu>, NoAnswer>,
     /// The last lines that each rank wrote, if they were captured.
     pub last_lines: Vec<(usize, Vec<String>)>,
 }
@@ -154,7 +154,10 @@ impl HangReport {
         let title = "What each main thread does in the kernel";
         section(&mut text, title, waits.collect());
         let gpus = match &self.gpus {
-            Ok(gpus) => gpus.iter().map(|gpu| self.gpu(gpu)).collect(),
+            Ok(gpus) => {
+                let gpus = gpus.iter().enumerate();
+                gpus.map(|(index, gpu)| self.gpu(index, gpu)).collect()
+            }
             Err(err) => vec![err.to_string()],
         };
         section(&mut text, "GPUs", gpus);
@@ -174,8 +177,8 @@ impl HangReport {
     }
 
     /// Returns a line about a GPU, with the processes of the ranks that use it.
-    fn gpu(&self, gpu: &GpuUse) -> String {
-        let mut line = format!("GPU {}", gpu.index);
+    fn gpu(&self, index: usize, gpu: &NvmlGpu) -> String {
+        let mut line = format!("GPU {index}");
         if !gpu.name.is_empty() {
             line += &format!(" ({})", gpu.name);
         }
@@ -183,7 +186,8 @@ impl HangReport {
         if let Some(busy) = gpu.busy {
             line += &format!("{busy} % busy, ");
         }
-        let (used, total) = (ByteSize(gpu.used).gib(), ByteSize(gpu.total).gib());
+        let memory = gpu.memory;
+        let (used, total) = (ByteSize(memory.used).gib(), ByteSize(memory.total).gib());
         line += &format!("{used:.1} of {total:.1} GiB in use");
         let mut others = 0;
         for (pid, bytes) in &gpu.processes {
@@ -287,8 +291,9 @@ fn group_lines(group: &StackGroup<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::nvml::GpuMemory;
 
-    fn report(gpus: Result<Vec<GpuUse>, NoAnswer>) -> String {
+    fn report(gpus: Result<Vec<NvmlGpu>, NoAnswer>) -> String {
         let of = |rank, pid, child: Option<&str>| RankProcess {
             rank,
             child: child.map(str::to_owned),
@@ -309,17 +314,19 @@ mod tests {
 
     #[test]
     fn the_use_of_a_gpu_names_the_processes_of_ranks() {
-        let gpu = GpuUse {
-            index: 1,
+        let gpu = NvmlGpu {
             name: "NVIDIA H200".to_owned(),
+            memory: GpuMemory {
+                used: 3 << 30,
+                total: 8 << 30,
+            },
             busy: Some(100),
-            used: 3 << 30,
-            total: 8 << 30,
             processes: [(1, None), (10, Some(2 << 30)), (11, None), (99, Some(1))].into(),
+            ..NvmlGpu::default()
         };
-        let line = "GPUs\n----\nGPU 1 (NVIDIA H200): 100 % busy, 3.0 of 8.0 GiB in use; \
-                    rank 4 (pid 10) 2.0 GiB; `python` of rank 4 (pid 11); 2 other processes\n";
-        let text = report(Ok(vec![gpu]));
+        let line = "GPUs\n----\nGPU 0: 0.0 of 0.0 GiB in use\n\
+                    GPU 1 (NVIDIA H200): 100 % busy, 3.0 of 8.0 GiB in use; rank 4 (pid 10) 2.0 GiB; `python` of rank 4 (pid 11); 2 other processes\n";
+        let text = report(Ok(vec![NvmlGpu::default(), gpu]));
         assert!(text.contains(line), "{text}");
     }
 

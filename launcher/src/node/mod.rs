@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::node::control_group::{ControlGroups, MEMORY, SWAP};
 use crate::node::nvml::GpuMemory;
+use crate::numa::CpuList;
 use crate::process::files::FileLimit;
 
 pub(crate) mod control_group;
-pub mod gpu_use;
 pub mod host;
 pub mod nvml;
 
@@ -96,11 +96,9 @@ impl Node {
         let Some(list) = visible_devices else {
             return (0..self.gpus.len()).collect();
         };
+        let items = list.split(',');
         let mut seen = Vec::new();
-        for index in list
-            .split(',')
-            .map_while(|item| self.gpu_index(item.trim()))
-        {
+        for index in items.map_while(|item| self.gpu_index(item.trim())) {
             if seen.contains(&index) {
                 return Vec::new();
             }
@@ -112,23 +110,19 @@ impl Node {
     /// Returns the memory of the GPUs that CUDA shows, in its order; empty if it is not known.
     pub fn memory_of(&self, visible_devices: Option<&str>) -> Vec<GpuMemory> {
         let visible = self.whole_gpus(visible_devices);
-        let all = self
-            .gpu_memory
-            .filter(|_| !visible.is_empty())
-            .map(|read| read())
-            .unwrap_or_default();
-        if all.len() == self.gpus.len() {
-            visible.into_iter().map(|index| all[index]).collect()
-        } else {
-            Vec::new()
+        let read = self.gpu_memory.filter(|_| !visible.is_empty());
+        let all = read.map(|read| read()).unwrap_or_default();
+        match all.len() == self.gpus.len() {
+            true => visible.into_iter().map(|index| all[index]).collect(),
+            false => Vec::new(),
         }
     }
 
     /// Returns the GPU that an entry names by index or by a prefix of its UUID.
     fn gpu_index(&self, item: &str) -> Option<usize> {
         if item.starts_with("GPU-") {
-            let mut matches =
-                (0..self.gpus.len()).filter(|&index| self.gpus[index].uuid.starts_with(item));
+            let all = 0..self.gpus.len();
+            let mut matches = all.filter(|&index| self.gpus[index].uuid.starts_with(item));
             return matches.next().filter(|_| matches.next().is_none());
         }
         item.parse().ok().filter(|&index| index < self.gpus.len())
@@ -146,13 +140,8 @@ fn memory(meminfo: &str, groups: &ControlGroups) -> Option<u64> {
 /// Returns the number of KiB after `name` in a text of the kernel, in bytes.
 pub fn kib(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value
-        .trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
+    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// Returns the path under which the shell found the command: the path in its name, or its place in
@@ -177,24 +166,11 @@ fn connection_ports() -> Option<(u16, u16)> {
 
 fn cpus() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    list.and_then(count_cpus)
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
-}
-
-/// Returns the number of CPUs in a list of the kernel, as `0-3,8`.
-fn count_cpus(list: &str) -> Option<usize> {
-    let count = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.trim()
-        .split(',')
-        .try_fold(0_usize, |sum, range| sum.checked_add(count(range)?))
-        .filter(|&cpus| cpus > 0)
+    let mut lines = status.lines();
+    let allowed = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let allowed: Option<CpuList> = allowed.and_then(|list| list.parse().ok());
+    let count = allowed.map(|cpus| cpus.0.len()).filter(|&cpus| cpus > 0);
+    count.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 /// Returns the GPUs that the driver knows and that have a device file on this node (or in this
@@ -209,31 +185,27 @@ fn gpus(folder: &Path, dev: &Path) -> Vec<NodeGpu> {
         let text = fs::read_to_string(path.join("information")).unwrap_or_default();
         let minor = field(&text, "Device Minor");
         let has_file = minor.is_none_or(|minor| dev.join(format!("nvidia{minor}")).exists());
-        let uuid = field(&text, "GPU UUID").unwrap_or_default().to_owned();
-        let address = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        has_file.then_some(NodeGpu { uuid, address })
+        has_file.then(|| NodeGpu {
+            uuid: field(&text, "GPU UUID").unwrap_or_default().to_owned(),
+            address: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        })
     };
     addresses.iter().filter_map(gpu).collect()
 }
 
 /// Returns the GPUs if `/proc` has no folder of the driver: in a container with device files only.
 fn gpus_by_device_file(dev: &Path) -> Vec<NodeGpu> {
-    let Ok(entries) = fs::read_dir(dev) else {
-        return Vec::new();
-    };
+    let entries = fs::read_dir(dev).into_iter().flatten().flatten();
     let is_gpu = |name: &str| {
-        name.strip_prefix("nvidia")
-            .is_some_and(|minor| !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
+        let minor = name.strip_prefix("nvidia");
+        minor.is_some_and(|minor| minor.parse::<u32>().is_ok())
     };
-    entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_gpu))
-        .map(|_| NodeGpu::default())
-        .collect()
+    let gpus = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_gpu));
+    gpus.map(|_| NodeGpu::default()).collect()
 }
 
 /// Returns the value of a line `Name: \t value`.
@@ -271,14 +243,6 @@ mod tests {
         assert_eq!(
             lists.map(|list| node(4).visible_gpus(Some(list))),
             [2, 1, 0, 0, 1, 0, 2, 0, 1]
-        );
-    }
-
-    #[test]
-    fn cpus_are_counted_over_ranges() {
-        assert_eq!(
-            ["0-3,8", "\t0-1\n", "5", "", "3-1", "x"].map(count_cpus),
-            [Some(5), Some(2), Some(1), None, None, None]
         );
     }
 

@@ -1,14 +1,18 @@
 //! A snapshot of what `/sys` says about CPUs, caches, NUMA nodes and the location of GPUs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Formatter};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use anyhow::{Context as _, ensure};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
+use serde::{Serialize, Serializer};
 
-use crate::numa::cpus::CpuList;
-use crate::numa::error::NumaError;
+/// Largest number of CPUs that Linux supports (`CONFIG_NR_CPUS` of the largest configurations).
+const MOST_CPUS: usize = 8192;
 
 /// The topology of the machine, as far as binding needs it.
 #[derive(Clone, Debug, Default)]
@@ -34,76 +38,113 @@ pub struct Cpu {
     pub cache: CpuList,
 }
 
+/// A set of CPU numbers, in the kernel's notation as `0-3,8`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuList(pub BTreeSet<usize>);
+
+impl CpuList {
+    /// Returns the CPUs in both sets.
+    pub fn and(&self, other: &CpuList) -> CpuList {
+        CpuList(self.0.intersection(&other.0).copied().collect())
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = anyhow::Error;
+
+    /// Parses the kernel's notation; an empty text is the empty set.
+    fn from_str(text: &str) -> anyhow::Result<CpuList> {
+        let mut cpus = BTreeSet::new();
+        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (usize, usize) = (first.parse()?, last.parse()?);
+            ensure!(
+                first <= last && last < MOST_CPUS,
+                "{range} is not a range of CPUs"
+            );
+            cpus.extend(first..=last);
+        }
+        Ok(CpuList(cpus))
+    }
+}
+
+impl Display for CpuList {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for &cpu in &self.0 {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == cpu => *last = cpu,
+                _ => ranges.push((cpu, cpu)),
+            }
+        }
+        let range = |&(first, last): &(usize, usize)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        f.write_str(&ranges.iter().map(range).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Serialize for CpuList {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 impl Machine {
     /// Reads the topology below `root`, which is `/sys`. `gpus` are bus addresses such as
     /// `0000:41:00.0`.
     ///
     /// # Errors
     /// Returns an error for a file that is missing or cannot be parsed.
-    pub fn read(root: &Path, gpus: &[&str], allowed: CpuList) -> Result<Machine, NumaError> {
-        let mut nodes = BTreeMap::new();
+    pub fn read(root: &Path, gpus: &[&str], allowed: CpuList) -> anyhow::Result<Machine> {
+        let mut machine = Machine {
+            allowed,
+            ..Machine::default()
+        };
         for (node, folder) in numbered(&root.join("devices/system/node"), "node")? {
-            nodes.insert(node, list(&folder.join("cpulist"))?);
+            let cpus = value(&folder.join("cpulist"))?;
+            machine.nodes.insert(node, cpus);
         }
-        let mut cpus = BTreeMap::new();
         for (cpu, folder) in numbered(&root.join("devices/system/cpu"), "cpu")? {
             // An offline CPU has no topology.
             if folder.join("topology").exists() {
-                cpus.insert(cpu, Cpu::read(&folder)?);
+                machine.cpus.insert(cpu, Cpu::read(&folder)?);
             }
         }
-        let node_of = |address: &&str| {
-            let node: i64 = number(
-                &root
-                    .join("bus/pci/devices")
-                    .join(address.to_lowercase())
-                    .join("numa_node"),
-            )?;
+        for address in gpus {
+            let device = root.join("bus/pci/devices").join(address.to_lowercase());
+            let node: i64 = value(&device.join("numa_node"))?;
             // The value is -1 if the firmware does not report it: a machine with one node.
-            Ok(usize::try_from(node).unwrap_or(0))
-        };
-        let gpus = gpus.iter().map(node_of).collect::<Result<_, _>>()?;
-        Ok(Machine {
-            nodes,
-            cpus,
-            gpus,
-            allowed,
-        })
+            machine.gpus.push(usize::try_from(node).unwrap_or(0));
+        }
+        Ok(machine)
     }
 
     /// Returns the affinity mask of this process.
     pub fn allowed() -> CpuList {
-        let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
-            return CpuList::default();
-        };
-        CpuList(
-            (0..CpuSet::count())
-                .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
-                .collect(),
-        )
+        let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+        let is_set = |&cpu: &usize| set.is_set(cpu).unwrap_or(false);
+        CpuList((0..CpuSet::count()).filter(is_set).collect())
     }
 }
 
 impl Cpu {
-    fn read(folder: &Path) -> Result<Cpu, NumaError> {
-        let package = number(&folder.join("topology/physical_package_id"))?;
-        let core = list(&folder.join("topology/thread_siblings_list"))?;
-        let mut largest: Option<(u64, CpuList)> = None;
+    fn read(folder: &Path) -> anyhow::Result<Cpu> {
+        let core: CpuList = value(&folder.join("topology/thread_siblings_list"))?;
+        let (mut most, mut largest) = (0, core.clone());
         for (_, cache) in numbered(&folder.join("cache"), "index").unwrap_or_default() {
-            let kind = text(&cache.join("type"))?;
-            let bytes = text(&cache.join("size")).ok().and_then(|size| bytes(&size));
-            let Some(bytes) = bytes.filter(|_| matches!(kind.as_str(), "Data" | "Unified")) else {
-                continue;
-            };
-            if largest.as_ref().is_none_or(|(most, _)| bytes > *most) {
-                largest = Some((bytes, list(&cache.join("shared_cpu_list"))?));
+            let kind: String = value(&cache.join("type"))?;
+            let size: String = value(&cache.join("size")).unwrap_or_default();
+            let bytes = bytes(&size).filter(|_| matches!(&*kind, "Data" | "Unified"));
+            if let Some(bytes) = bytes.filter(|bytes| *bytes > most) {
+                (most, largest) = (bytes, value(&cache.join("shared_cpu_list"))?);
             }
         }
-        let cache = largest.map_or_else(|| core.clone(), |(_, cpus)| cpus);
         Ok(Cpu {
-            package,
+            package: value(&folder.join("topology/physical_package_id"))?,
             core,
-            cache,
+            cache: largest,
         })
     }
 }
@@ -122,40 +163,28 @@ fn bytes(size: &str) -> Option<u64> {
 }
 
 /// Returns the entries `<name><number>` of a folder.
-fn numbered(folder: &Path, name: &str) -> Result<Vec<(usize, PathBuf)>, NumaError> {
-    let entries = fs::read_dir(folder).map_err(|err| refusal(folder, err))?;
+fn numbered(folder: &Path, name: &str) -> anyhow::Result<Vec<(usize, PathBuf)>> {
+    let cannot_read = || format!("cannot read `{}`", folder.display());
+    let entries = fs::read_dir(folder).with_context(cannot_read)?;
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(name)?.parse().ok();
-    Ok(entries
-        .flatten()
-        .filter_map(|entry| Some((number(&entry.path())?, entry.path())))
+    let paths = entries.flatten().map(|entry| entry.path());
+    Ok(paths
+        .filter_map(|path| Some((number(&path)?, path)))
         .collect())
 }
 
-fn list(path: &Path) -> Result<CpuList, NumaError> {
-    CpuList::parse(&text(path)?).ok_or_else(|| refusal(path, "it is not a list of CPUs"))
-}
-
-fn number<T: std::str::FromStr>(path: &Path) -> Result<T, NumaError> {
-    text(path)?
-        .parse()
-        .map_err(|_| refusal(path, "it is not a number"))
-}
-
-fn text(path: &Path) -> Result<String, NumaError> {
-    fs::read_to_string(path)
-        .map(|text| text.trim().to_owned())
-        .map_err(|err| refusal(path, err))
-}
-
-fn refusal(path: &Path, reason: impl ToString) -> NumaError {
-    NumaError::File {
-        path: path.display().to_string(),
-        reason: reason.to_string(),
-    }
+/// Returns what a file says.
+fn value<T: FromStr>(path: &Path) -> anyhow::Result<T> {
+    let cannot_read = || format!("cannot read `{}`", path.display());
+    let text = fs::read_to_string(path).with_context(cannot_read)?;
+    let value = text.trim().parse().ok();
+    value.with_context(|| format!("{}: it is `{}`", cannot_read(), text.trim()))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn write(root: &Path, path: &str, text: &str) {
@@ -201,7 +230,7 @@ mod tests {
         let root = tree();
         let machine =
             Machine::read(root.path(), &["0000:4A:00.0"], CpuList::default()).expect("a machine");
-        let both = CpuList::parse("0-1").expect("a list");
+        let both: CpuList = "0-1".parse().expect("a list");
         assert_eq!(
             (machine.nodes, machine.gpus),
             (BTreeMap::from([(0, both.clone())]), vec![0])
@@ -222,8 +251,7 @@ mod tests {
         let err = Machine::read(root.path(), &["0000:01:00.0"], CpuList::default())
             .expect_err("no such GPU");
         assert!(
-            err.to_string()
-                .contains("0000:01:00.0/numa_node`: No such file"),
+            format!("{err:#}").contains("0000:01:00.0/numa_node`: No such file"),
             "{err}"
         );
     }
@@ -231,5 +259,28 @@ mod tests {
     #[test]
     fn this_machine_lets_us_use_a_cpu() {
         assert!(!Machine::allowed().0.is_empty());
+    }
+
+    #[test]
+    fn ranges_and_numbers_are_read() {
+        for (text, cpus) in [("0-2,8\n", &[0, 1, 2, 8][..]), ("", &[])] {
+            let list: CpuList = text.parse().expect("a list");
+            assert!(list.0.iter().eq(cpus), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for text in ["x", "3-1", "0-999999999", "-1", "1-"] {
+            assert!(text.parse::<CpuList>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(cpus in proptest::collection::btree_set(0_usize..300, 0..40)) {
+            let list = CpuList(cpus);
+            prop_assert_eq!(list.to_string().parse::<CpuList>().expect("a list"), list);
+        }
     }
 }

@@ -20,7 +20,7 @@ use nix::unistd::{AccessFlags, access};
 use crate::cli::built_in::meant_by;
 use crate::cli::commands::is_tool;
 use crate::cli::{Cli, Environment};
-use crate::installed::{libraries, rank_binary};
+use crate::installed::{self, rank_binary};
 use crate::node::Node;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
@@ -126,7 +126,7 @@ fn built_in(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<Program
         )
     })?;
     let cpuinfo = || std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    libraries::check(&binary, env.get("LD_LIBRARY_PATH"), cpuinfo)?;
+    installed::check(&binary, env.get("LD_LIBRARY_PATH"), cpuinfo)?;
     let words = [binary.as_os_str(), &cli.program].map(OsStr::to_owned);
     Ok(Program {
         title: cli.program.to_string_lossy().into_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::ValueEnum as _;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
 
@@ -11,8 +11,7 @@ use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::cluster::slurm;
 use crate::node::Node;
-use crate::numa::error::NumaError;
-use crate::numa::{Machine, Mode, bind};
+use crate::numa::{Machine, Mode, bind, no_gpu};
 use crate::plan::eval::{EvalPlan, GPUS_VARIABLE};
 use crate::plan::launch::Inputs;
 use crate::plan::program::Program;
@@ -136,7 +135,7 @@ impl RankOptions {
             let name = mode.to_possible_value();
             let name = name.as_ref().map_or("", |name| name.get_name());
             let bound = bind_all(mode, env, inputs.node, &mut ranks);
-            bound.map_err(|err| anyhow!("--numa-binding {name}: {err}"))?;
+            bound.map_err(|err| anyhow!("--numa-binding {name}: {err:#}"))?;
         }
         Ok(ranks)
     }
@@ -265,16 +264,11 @@ fn bind_all(
     env: &Environment,
     node: &Node,
     ranks: &mut [RankPlan],
-) -> Result<(), NumaError> {
+) -> anyhow::Result<()> {
     let gpus = node.whole_gpus(env.visible_devices().as_deref());
-    if gpus.is_empty() {
-        return Err(NumaError::NoGpu {
-            local_rank: 0,
-            visible: 0,
-        });
-    }
+    ensure!(!gpus.is_empty(), no_gpu(0, 0));
     let address = |&gpu: &usize| match node.gpus[gpu].address.as_str() {
-        "" => Err(NumaError::NoAddress(gpu)),
+        "" => Err(anyhow!("the bus address of GPU {gpu} is not known")),
         address => Ok(address),
     };
     let addresses = gpus.iter().map(address).collect::<Result<Vec<_>, _>>()?;

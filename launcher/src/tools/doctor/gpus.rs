@@ -75,9 +75,12 @@ impl GpuFacts {
 fn of_gpu(index: usize, gpu: &NvmlGpu) -> Finding {
     let name = format!("GPU {index}");
     let memory = gpu.memory;
+    let model = match gpu.name.as_str() {
+        "" => "unnamed GPU",
+        name => name,
+    };
     let found = format!(
-        "{}, {} free of {}",
-        gpu.name,
+        "{model}, {} free of {}",
         ByteSize(memory.total.saturating_sub(memory.used)),
         ByteSize(memory.total)
     );
@@ -107,7 +110,7 @@ mod tests {
                 total: 140 << 30,
                 used: used_gib << 30,
             },
-            is_exclusive: false,
+            ..NvmlGpu::default()
         }
     }
 

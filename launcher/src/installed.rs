@@ -1,8 +1,13 @@
-//! Checks, before a rank starts, that the packages beside an installed `rrun-rank` are those that it
-//! was built for. The dynamic linker would only name a symbol.
+//! What was installed with the launcher, see [`jobs::installed`], and whether the packages beside an
+//! installed `rrun-rank` are those that it was built for. The dynamic linker would only name a
+//! symbol.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use anyhow::{bail, ensure};
+
+pub use jobs::installed::{rank_binary, suites};
 
 /// The versions of torch that `rrun-rank` runs with: 2.10 is for CUDA 12, and 2.13 lacks a symbol.
 const TORCH: [&str; 2] = ["2.11", "2.12"];
@@ -16,28 +21,6 @@ const MUJOCO: &str = "libmujoco.so.3.17.0";
 /// The flag in `/proc/cpuinfo` of the instructions that MuJoCo was compiled for.
 const AVX: &str = "avx";
 
-/// The reason why `rrun-rank` would not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnfitInstall {
-    /// The package torch is not beside the package rrun.
-    #[error("`{}` is missing: the package torch must be in the same folder as the package rrun ({PIP_TORCH})", .0.display())]
-    NoTorch(PathBuf),
-    /// The package torch has another version.
-    #[error("`{}` is torch {found}, expected 2.11 or 2.12 ({PIP_TORCH})", path.display())]
-    OtherTorch {
-        /// Folder of the package.
-        path: PathBuf,
-        /// Its version.
-        found: String,
-    },
-    /// The package mujoco is missing, or has another version.
-    #[error("`{}` is missing: the package mujoco 3.17.0 must be in the same folder as the package rrun (pip install mujoco==3.17.0)", .0.display())]
-    NoMujoco(PathBuf),
-    /// The CPU is too old for MuJoCo.
-    #[error("this CPU has no AVX instructions, which MuJoCo needs")]
-    NoAvx,
-}
-
 /// Checks the packages beside `binary`, an `rrun-rank` in `site-packages/rrun`. Other programs know
 /// the folders of their libraries, and nothing is checked; nor is it if `library_path`, the value of
 /// LD_LIBRARY_PATH, has a libtorch.
@@ -49,7 +32,7 @@ pub fn check(
     binary: &Path,
     library_path: Option<&OsStr>,
     cpuinfo: impl FnOnce() -> String,
-) -> Result<(), UnfitInstall> {
+) -> anyhow::Result<()> {
     let package = binary.parent().filter(|folder| folder.ends_with("rrun"));
     let Some(packages) = package.and_then(Path::parent) else {
         return Ok(());
@@ -60,50 +43,66 @@ pub fn check(
     }
 
     let torch = packages.join("torch");
-    if !torch.join("lib/libtorch_cpu.so").is_file() {
-        return Err(UnfitInstall::NoTorch(torch));
-    }
+    let path = torch.display();
+    ensure!(
+        torch.join("lib/libtorch_cpu.so").is_file(),
+        "`{path}` is missing: the package torch must be in the same folder as the package rrun \
+         ({PIP_TORCH})"
+    );
     if let Some(found) = torch_version(&torch)
         && !is_one_of_ours(&found)
     {
-        return Err(UnfitInstall::OtherTorch { path: torch, found });
+        bail!("`{path}` is torch {found}, expected 2.11 or 2.12 ({PIP_TORCH})");
     }
     let mujoco = packages.join("mujoco").join(MUJOCO);
-    if !mujoco.is_file() {
-        return Err(UnfitInstall::NoMujoco(mujoco));
-    }
-    match cpuinfo().lines().find(|line| line.starts_with("flags")) {
-        Some(flags) if !flags.split_whitespace().any(|flag| flag == AVX) => {
-            Err(UnfitInstall::NoAvx)
-        }
-        _ => Ok(()),
-    }
+    ensure!(
+        mujoco.is_file(),
+        "`{}` is missing: the package mujoco 3.17.0 must be in the same folder as the package \
+         rrun (pip install mujoco==3.17.0)",
+        mujoco.display()
+    );
+    let cpuinfo = cpuinfo();
+    let mut flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    let lacks_avx = |flags: &str| !flags.split_whitespace().any(|flag| flag == AVX);
+    ensure!(
+        !flags.next().is_some_and(lacks_avx),
+        "this CPU has no AVX instructions, which MuJoCo needs"
+    );
+    Ok(())
 }
 
 /// Returns the version that the package torch gives in its `version.py`.
 fn torch_version(torch: &Path) -> Option<String> {
     let text = std::fs::read_to_string(torch.join("version.py")).ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("__version__ = "))?;
-    Some(line.trim_matches(['\'', '"']).to_owned())
+    let mut lines = text.lines();
+    let version = lines.find_map(|line| line.strip_prefix("__version__ = "))?;
+    Some(version.trim_matches(['\'', '"']).to_owned())
 }
 
 fn is_one_of_ours(version: &str) -> bool {
-    TORCH.iter().any(|minor| {
-        version
-            .strip_prefix(minor)
-            .is_some_and(|rest| rest.starts_with('.'))
-    })
+    let mut rests = TORCH.iter().filter_map(|minor| version.strip_prefix(minor));
+    rests.any(|rest| rest.starts_with('.'))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
 
     fn cpu() -> String {
         "processor: 0\nflags\t\t: fpu sse avx avx2\n".to_owned()
+    }
+
+    /// Returns why a program is refused; nothing if it is not.
+    fn refusal(
+        binary: &Path,
+        library_path: Option<&OsStr>,
+        cpuinfo: impl FnOnce() -> String,
+    ) -> String {
+        let checked = check(binary, library_path, cpuinfo);
+        checked.map_or_else(|err| err.to_string(), |()| String::new())
     }
 
     /// Makes site-packages with the three packages. Returns the folder and `rrun-rank`.
@@ -134,57 +133,47 @@ mod tests {
             ("2.110.0", false),
         ] {
             let (_folder, binary) = packages(version);
-            let found = check(&binary, None, cpu).map_err(|err| err.to_string());
-            match found {
-                Ok(()) => assert!(is_accepted, "{version}"),
-                Err(err) => {
-                    assert!(!is_accepted, "{err}");
-                    assert!(err.contains(&format!("is torch {version}")), "{err}");
-                }
-            }
+            let refused = refusal(&binary, None, cpu);
+            assert_eq!(refused.is_empty(), is_accepted, "{refused}");
+            let named = format!("is torch {version}, expected 2.11 or 2.12");
+            assert!(is_accepted || refused.contains(&named), "{refused}");
         }
     }
 
     #[test]
     fn a_missing_package_is_named() {
         let (folder, binary) = packages("2.11.0");
-        fs::remove_file(folder.path().join("mujoco/libmujoco.so.3.17.0")).unwrap();
-        let refused = check(&binary, None, cpu);
-        assert!(
-            matches!(refused, Err(UnfitInstall::NoMujoco(_))),
-            "{refused:?}"
-        );
-        fs::remove_dir_all(folder.path().join("torch")).unwrap();
-        let refused = check(&binary, None, cpu);
-        assert_eq!(
-            refused,
-            Err(UnfitInstall::NoTorch(folder.path().join("torch")))
-        );
+        for package in ["mujoco/libmujoco.so.3.17.0", "torch"] {
+            let path = folder.path().join(package);
+            let removed = match path.is_dir() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            };
+            removed.unwrap();
+            let refused = refusal(&binary, None, cpu);
+            let named = format!("`{}` is missing: the package ", path.display());
+            assert!(refused.starts_with(&named), "{refused}");
+        }
     }
 
     #[test]
     fn a_libtorch_in_the_library_path_is_not_judged() {
         let (folder, binary) = packages("2.13.0");
         let paths = format!("/nowhere:{}", folder.path().join("torch/lib").display());
-        assert_eq!(check(&binary, Some(OsStr::new(&paths)), cpu), Ok(()));
+        assert_eq!(refusal(&binary, Some(OsStr::new(&paths)), cpu), "");
     }
 
     #[test]
     fn a_cpu_without_avx_is_refused() {
         let (_folder, binary) = packages("2.11.0");
-        let old = "flags\t\t: fpu sse avx2x\n";
-        assert_eq!(
-            check(&binary, None, || old.to_owned()),
-            Err(UnfitInstall::NoAvx)
-        );
-        assert_eq!(check(&binary, None, String::new), Ok(()), "unknown flags");
+        let old = || "flags\t\t: fpu sse avx2x\n".to_owned();
+        assert!(refusal(&binary, None, old).contains("no AVX instructions"));
+        assert_eq!(refusal(&binary, None, String::new), "", "unknown flags");
     }
 
     #[test]
     fn a_program_built_from_the_source_is_not_judged() {
-        assert_eq!(
-            check(Path::new("/x/target/release/rrun-rank"), None, String::new),
-            Ok(())
-        );
+        let binary = Path::new("/x/target/release/rrun-rank");
+        assert_eq!(refusal(binary, None, String::new), "");
     }
 }
