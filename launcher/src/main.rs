@@ -4,13 +4,12 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use jobs::job::Job;
 use jobs::layout::RunFolder;
-use jobs::printable::{printable, printable_json, printable_line};
+use jobs::printable::{printable, printable_json};
 use jobs::refusal::Refused;
 use launcher::agent;
 use launcher::agent::event::LaunchEnd;
@@ -18,7 +17,7 @@ use launcher::agent::folder_lock::FolderLock;
 use launcher::cli::built_in::HelpTopic;
 use launcher::cli::{self, Cli, CliRequest, Environment, built_in};
 use launcher::dry_run;
-use launcher::generated::{completion, man};
+use launcher::generated;
 use launcher::node::Node;
 use launcher::page::LivePage;
 use launcher::partial_report;
@@ -59,10 +58,10 @@ fn main() -> ExitCode {
             launch(&cli, &words, &env)
         }
         Ok(CliRequest::Print(text)) => print(&text),
-        Ok(CliRequest::PrintCompletion(shell)) => print(&completion::script(shell)),
-        Ok(CliRequest::WriteMan(folder)) => match man::write(&folder) {
-            Ok(paths) => print(&lines(&paths)),
-            Err(err) => refuse(err),
+        Ok(CliRequest::PrintCompletion(shell)) => print(&generated::completion(shell)),
+        Ok(CliRequest::WriteMan(folder)) => match generated::write_man(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(err) => refuse(format_args!("{err:#}")),
         },
         Err(err) => match err.downcast_ref() {
             Some(usage) => show_usage(usage),
@@ -74,11 +73,6 @@ fn main() -> ExitCode {
 fn usage_error(text: &str) -> ExitCode {
     eprintln!("rrun: error: {}", printable(text));
     ExitCode::from(2)
-}
-
-fn lines(paths: &[PathBuf]) -> String {
-    let line = |path: &PathBuf| printable_line(&path.display().to_string()).into_owned() + "\n";
-    paths.iter().map(line).collect()
 }
 
 fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {

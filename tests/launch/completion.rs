@@ -25,11 +25,7 @@ fn in_shell(shell: &str, script: &str) -> String {
 
     let output = Command::new("timeout")
         .args(["60", shell])
-        .args(
-            (shell != "bash")
-                .then_some("-f")
-                .filter(|_| shell != "fish"),
-        )
+        .args((shell == "zsh").then_some("-f"))
         .arg(&commands)
         .current_dir(folder.path())
         .env("HOME", folder.path())
@@ -54,13 +50,11 @@ complete_() {
 #[test]
 fn bash_completes_each_command_with_its_own_options() {
     let lines = [
-        "complete_ rrun ''",
         "complete_ rrun ev",
         "complete_ rrun eval --j",
         "complete_ rrun --nproc-per-node 2 eval --record-f",
         "complete_ rrun eval --record-format ''",
         "complete_ rrun verify --no",
-        "complete_ rrun verify ''",
         "complete_ rrun help ver",
         "complete_ rrun help o",
         "complete_ rrun list torchs",
@@ -69,22 +63,19 @@ fn bash_completes_each_command_with_its_own_options() {
     ];
     let text = in_shell("bash", &format!("{IN_BASH}{}", lines.join("\n")));
     let words: Vec<&str> = text.split('\n').collect();
-    assert!(words[0].starts_with("eval serve demo "), "{text}");
-    assert!(words[0].ends_with(" fit help"), "{text}");
     let told = [
         "eval",
         "--jobs --job-attempts",
         "--record-format",
         "hdf5 lerobot",
         "--no-values",
-        "", // bash proposes the folders
         "verify",
         "options",
         "torchscript",
         "--nproc-per-node",
         "--policy-device-id --policy-device",
     ];
-    assert_eq!(words[1..words.len() - 1], told);
+    assert_eq!(words[..words.len() - 1], told);
 }
 
 #[test]
@@ -105,8 +96,6 @@ fn fish_completes_each_command_with_its_own_options() {
         ["--no-values"]
     );
     assert_eq!(completed("rrun verify out"), ["outputs/"]);
-    assert_eq!(completed("rrun help ver"), ["verify"]);
-    assert_eq!(completed("rrun list torchs"), ["torchscript"]);
 }
 
 #[test]
@@ -157,17 +146,6 @@ complete_() {
 }
 
 #[test]
-fn tcsh_reads_its_line() {
-    if !is_installed("tcsh") {
-        return;
-    }
-    let text = in_shell("tcsh", "source COMPLETIONS\ncomplete\n");
-    for part in ["n/help/(", "torchscript", "record-format", "p/1/("] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-}
-
-#[test]
 fn a_man_page_is_one_that_man_reads_without_a_warning() {
     if !is_installed("man") {
         return;
@@ -180,5 +158,5 @@ fn a_man_page_is_one_that_man_reads_without_a_warning() {
     man = man.words([rrun.path("share/rrun-verify.1")]);
     man.succeeds()
         .stderr_is("")
-        .stdout_has("rrun verify outputs/tonight --rerun 8");
+        .stdout_has("--rerun-seed");
 }

@@ -21,11 +21,12 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, Command, CommandFactory as _, FromArgMatches as _};
+use clap_complete::Shell;
 use jobs::usage::{with_examples, with_negative_values};
 
 use crate::cli::commands::USERS_PROGRAM;
 pub use crate::cli::environment::Environment;
-pub use crate::cli::options::{Cli, CompletionShell, int};
+pub use crate::cli::options::{Cli, int};
 
 /// Options without a variable: torchrun has none for them, does not have the option, or does not
 /// check the variable of an option that has no effect here.
@@ -48,7 +49,7 @@ pub enum CliRequest {
     /// Print a text on stdout: help, or the version.
     Print(String),
     /// Print the completions for a shell.
-    PrintCompletion(CompletionShell),
+    PrintCompletion(Shell),
     /// Write the man pages into a folder.
     WriteMan(PathBuf),
 }

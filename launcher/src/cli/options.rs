@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{ArgAction, Parser, ValueEnum, ValueHint};
+use clap::{ArgAction, Parser, ValueHint};
+use clap_complete::Shell;
 use jobs::say::Style;
 
 use crate::hang::plan::OnHang;
@@ -306,9 +307,9 @@ pub struct Cli {
     #[arg(long, help_heading = "Other")]
     pub rusage: bool,
 
-    /// Print completions for bash, zsh, tcsh or fish
+    /// Print completions for bash, zsh, fish, elvish or powershell
     #[arg(long, value_name = "SHELL", help_heading = "Other")]
-    pub print_completion: Option<CompletionShell>,
+    pub print_completion: Option<Shell>,
 
     /// Write man pages of all commands into DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Other")]
@@ -325,19 +326,6 @@ pub struct Cli {
     /// Options that were given, on the command line or by a variable, by their long names.
     #[arg(skip)]
     pub given: BTreeSet<String>,
-}
-
-/// The shells of `--print-completion`: torchrun's in its order, and fish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompletionShell {
-    /// From clap_complete, as zsh's and fish's.
-    Bash,
-    /// A `#compdef` function.
-    Zsh,
-    /// One line, of our own.
-    Tcsh,
-    /// One `complete` per option.
-    Fish,
 }
 
 impl Cli {

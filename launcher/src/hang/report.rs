@@ -325,7 +325,8 @@ mod tests {
             ..NvmlGpu::default()
         };
         let line = "GPUs\n----\nGPU 0: 0.0 of 0.0 GiB in use\n\
-                    GPU 1 (NVIDIA H200): 100 % busy, 3.0 of 8.0 GiB in use; rank 4 (pid 10) 2.0 GiB; `python` of rank 4 (pid 11); 2 other processes\n";
+                    GPU 1 (NVIDIA H200): 100 % busy, 3.0 of 8.0 GiB in use; rank 4 (pid 10) 2.0 GiB; \
+                    `python` of rank 4 (pid 11); 2 other processes\n";
         let text = report(Ok(vec![NvmlGpu::default(), gpu]));
         assert!(text.contains(line), "{text}");
     }

@@ -141,11 +141,11 @@ fn the_version_and_completions_are_printed_without_a_program() {
     };
     assert_eq!(text, concat!("rrun ", env!("CARGO_PKG_VERSION"), "\n"));
     let request = request("--print-completion bash");
-    let bash = CompletionShell::Bash;
+    let bash = clap_complete::Shell::Bash;
     assert!(matches!(request, Ok(CliRequest::PrintCompletion(shell)) if shell == bash));
     assert_eq!(
         read("--print-completion=ksh x"),
         "invalid value 'ksh' for '--print-completion <SHELL>' \
-         [possible values: bash, zsh, tcsh, fish]"
+         [possible values: bash, elvish, fish, powershell, zsh]"
     );
 }
