@@ -153,7 +153,7 @@ fn answer(given: &str) -> String {
             .iter()
             .any(|it| note.contains(it))
     };
-    let notes = plan.notes.iter().map(|note| &**note);
+    let notes = plan.notes.iter().map(|note| note.text.as_str());
     lines.extend(
         notes
             .filter(is_about_place)

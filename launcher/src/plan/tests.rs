@@ -126,7 +126,7 @@ fn of_evaluation(given: &str) -> String {
         counted(plan.ranks.len(), "rank"),
         gpus.join(" ")
     );
-    let notes = plan.notes.iter().map(|note| note.to_string());
+    let notes = plan.notes.iter().map(|note| note.text.clone());
     let lines: Vec<_> = [ranks].into_iter().chain(notes).collect();
     lines.join("\n")
 }

@@ -1,33 +1,29 @@
 //! Diagnostics for developers through `tracing`, off unless `RRUN_LOG` or `RUST_LOG` enables them
 //! (`RRUN_LOG=debug`).
 
-use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 use jobs::printable::printable_json;
 use jobs::say::object;
-use serde_json::{Map, Value};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use serde_json::json;
+use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::cli::environment::Environment;
-use crate::say::Style;
+use crate::say::{Style, print};
 
 /// The variable of this program, and the common one; the first that is set counts.
 const VARIABLES: [&str; 2] = ["RRUN_LOG", "RUST_LOG"];
 
 /// Enables tracing to stderr, in the style of all other messages.
 pub fn start(env: &Environment, style: Style) {
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(directives(env)))
-        .with_writer(io::stderr);
-    match style.json {
-        true => log.event_format(Objects).init(),
-        false => log.init(),
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(directives(env)));
+    if style.json {
+        let log = log.without_time().with_level(false).with_target(false);
+        log.with_ansi(false).with_writer(Objects).init();
+    } else {
+        log.with_writer(io::stderr).init();
     }
 }
 
@@ -39,68 +35,49 @@ fn directives(env: &Environment) -> String {
         .unwrap_or_default()
 }
 
-/// Formats each event as one JSON object.
+/// Writes each event as one JSON object, whose message is the event's with its fields.
 struct Objects;
 
-impl<S, N> FormatEvent<S, N> for Objects
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut fields = EventFields::default();
-        event.record(&mut fields);
-        let (
-            metadata,
-            EventFields {
-                message,
-                mut others,
-            },
-        ) = (event.metadata(), fields);
-        others.insert("target".to_owned(), metadata.target().into());
-        let level = metadata.level().as_str().to_lowercase();
-        // The level of a warning has the same name as in all other messages.
-        let level = if level == "warn" { "warning" } else { &level };
-        writeln!(
-            writer,
-            "{}",
-            printable_json(&object(level, &message, others).to_string())
-        )
-    }
+struct Line {
+    level: String,
+    target: String,
 }
 
-#[derive(Default)]
-struct EventFields {
-    message: String,
-    others: Map<String, Value>,
-}
+impl MakeWriter<'_> for Objects {
+    type Writer = Line;
 
-impl Visit for EventFields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            name => drop(
-                self.others
-                    .insert(name.to_owned(), format!("{value:?}").into()),
-            ),
+    fn make_writer(&self) -> Line {
+        Line {
+            level: "debug".to_owned(),
+            target: "rrun".to_owned(),
         }
     }
 
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.others.insert(field.name().to_owned(), value.into());
+    fn make_writer_for(&self, event: &Metadata<'_>) -> Line {
+        let level = event.level().as_str().to_lowercase();
+        Line {
+            // As in all other messages.
+            level: level.replace("warn", "warning"),
+            target: event.target().to_owned(),
+        }
+    }
+}
+
+impl Write for Line {
+    /// Takes an event, which comes whole.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let message = String::from_utf8_lossy(event);
+        let line = object(
+            &self.level,
+            message.trim_end(),
+            json!({"target": self.target}),
+        );
+        print(Some(format!("{}\n", printable_json(&line.to_string()))));
+        Ok(event.len())
     }
 
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.others.insert(field.name().to_owned(), value.into());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.others.insert(field.name().to_owned(), value.into());
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
