@@ -1,17 +1,20 @@
-//! The client of a program without a runtime: a [`StoreClient`] that each request drives to its
-//! end, which comes by a deadline.
+//! What a program without a runtime has: a [`StoreClient`] that each request drives to its end,
+//! which comes by a deadline, and a store that is hosted on a thread of its own.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 
-use crate::addr::StoreAddr;
-use crate::ask::Ask;
 use crate::client::StoreClient;
+use crate::connect::StoreAddr;
 use crate::error::StoreError;
 use crate::reply::StoreReply;
+use crate::server::StoreServer;
+use crate::store::Ask;
 use crate::wire::StoreRequest;
 
 /// A connection to a server. Requests of several threads are made one after the other.
@@ -72,5 +75,100 @@ impl Drop for Driver {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// A store that is served until this is dropped.
+#[derive(Debug)]
+pub struct HostedStore {
+    /// The port that was bound.
+    pub port: u16,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HostedStore {
+    /// Hosts an empty store at `addr`; port 0 is any free one.
+    pub fn start(addr: &StoreAddr) -> Result<Self, StoreError> {
+        let server = StoreServer::bind(&addr.host, Some(addr.port))?;
+        let no_thread =
+            |err: io::Error| StoreError::Other(format!("cannot host the store at {addr}: {err}"));
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(no_thread)?;
+        let (port, (end, ended)) = (server.port(), oneshot::channel::<()>());
+        let serve = async {
+            let _served = server.spawn();
+            // Whatever comes: the sender is gone, too, if it was dropped.
+            let _ = ended.await;
+        };
+        let work = move || {
+            runtime.block_on(serve);
+            runtime.shutdown_timeout(Duration::ZERO);
+        };
+        let named = thread::Builder::new().name("rrun-store".to_owned());
+        let thread = named.spawn(work).map_err(no_thread)?;
+        Ok(Self {
+            port,
+            end: Some(end),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for HostedStore {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // It has ended in one way or the other.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A year, in place of waits that the clock cannot represent.
+pub(crate) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The moment at which waiting ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// Returns the moment `wait` from now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for peers ends by the clock"
+    )]
+    pub fn after(wait: Duration) -> Self {
+        let now = Instant::now();
+        Self(now.checked_add(wait).unwrap_or(now + FAR))
+    }
+
+    /// Returns the remaining time, zero after the deadline.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for peers ends by the clock"
+    )]
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// Returns the deadline postponed by `wait`.
+    pub fn plus(self, wait: Duration) -> Self {
+        Self(self.0.checked_add(wait).unwrap_or(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endless_wait_does_not_overflow() {
+        assert!(
+            Deadline::after(Duration::MAX).plus(Duration::MAX).left() > Duration::from_secs(3600)
+        );
+        assert_eq!(Deadline::after(Duration::ZERO).left(), Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! Connects to a store that may come later: resolves its name, tries every address, and says what
+//! Where a store is, and how to connect to it if it may come later: resolves its name, tries every address, and says what
 //! was tried.
 
 use std::collections::BTreeMap;
@@ -10,9 +10,8 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::addr::authority;
+use crate::blocking::FAR;
 use crate::client::StoreClient;
-use crate::deadline::FAR;
 use crate::error::StoreError;
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
@@ -28,6 +27,40 @@ const ONE_TRY: Duration = Duration::from_secs(5);
 
 /// The error for an address whose listener closes the connection during the handshake.
 const HUNG_UP: &str = "it closed the connection";
+
+/// The address on which the store listens: `MASTER_ADDR` and `MASTER_PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAddr {
+    /// Host name or IP address, IPv6 without brackets.
+    pub host: String,
+    /// TCP port of the store.
+    pub port: u16,
+}
+
+impl StoreAddr {
+    /// Returns the address of a port on this machine.
+    pub fn local(port: u16) -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port,
+        }
+    }
+}
+
+impl fmt::Display for StoreAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&authority(&self.host, self.port))
+    }
+}
+
+/// Returns `host:port`, with brackets if the host is an IPv6 address.
+pub fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
 
 /// The attempts to connect, and their last errors.
 #[derive(Debug)]
@@ -165,5 +198,14 @@ mod tests {
                 && text.contains(" knows; [fe80::1]:29400: timed out (no answer: "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_ipv6_address_is_shown_in_brackets() {
+        let addr = StoreAddr {
+            host: "::1".to_owned(),
+            port: 29500,
+        };
+        assert_eq!(addr.to_string(), "[::1]:29500");
     }
 }

@@ -46,9 +46,12 @@ pub const ENTRY: usize = 96;
 /// ranks that each wait for the keys of all others stay below [`MAX_HELD`].
 pub const WAIT_ENTRY: usize = 32;
 
-/// High-water mark of unsent replies: above it, no further request is processed. A single reply may
-/// exceed it.
-pub const HIGH_WATER: usize = 1024 * 1024;
+/// Bytes of replies above which they are sent, before further ones are made.
+pub const SEND_AT: usize = 64 * 1024;
+
+/// Values of at least so many bytes are sent from the table: copying shorter ones is cheaper than
+/// sending them by themselves.
+pub const SHARED: usize = 16 * 1024;
 
 /// Keys processed for one client before the others have their turn. This takes 1 ms, or 3 ms on a
 /// busy machine, where a request of [`MAX_KEYS`] takes half a second.
@@ -66,9 +69,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// after which a rank that waits for this client has given up.
 pub const HALF_REQUEST_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Time of silence after which a client may be evicted when resources run out. Torch's clients send
-/// their first request as soon as they have connected, even on a machine that starts thousands of
-/// ranks at once.
+/// Time after which a client without a request, or one that has sent half a request and then
+/// nothing, may be evicted when resources run out. Torch's clients send their first request as soon
+/// as they have connected, even on a machine that starts thousands of ranks at once.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// File descriptors reserved for the rest of the launcher: pipes, logs, pidfds.

@@ -4,16 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::ask::Ask;
 use crate::error::StoreError;
-use crate::outbox::Outbox;
 use crate::reply::StoreReply;
-use crate::store::Store;
-use crate::table::{StoreTable, TableAction};
-use crate::waits::StoreClientId;
+use crate::store::{Ask, Store};
+use crate::table::{Answer, StoreTable};
 use crate::wire::StoreRequest;
-
-const CLIENT: StoreClientId = StoreClientId(0);
 
 /// A store in memory that counts requests and their bytes.
 #[derive(Debug, Default)]
@@ -49,7 +44,7 @@ impl MemoryStore {
     /// Returns the memory of all keys and values, in bytes.
     pub fn held(&self) -> usize {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.held()
+        table.budget().held()
     }
 
     fn count(&self, bytes: usize) {
@@ -69,21 +64,17 @@ impl Ask for MemoryStore {
         self.count(bytes.len());
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut actions = table.on(CLIENT, request);
-        if actions.is_empty() && matches!(request, StoreRequest::Wait { .. }) {
-            actions = table.on(CLIENT, &StoreRequest::CancelWait);
-        }
-        match actions.pop() {
-            Some(TableAction::Send(_, reply)) => {
-                let mut out = Outbox::default();
-                reply.encode(&mut out);
-                self.count(out.len());
-                self.replies.fetch_add(1, Ordering::Relaxed);
-                Ok(Some(reply))
-            }
-            Some(TableAction::Close(_, refusal)) => Err(StoreError::Other(refusal.to_string())),
-            None => Ok(None),
-        }
+        let reply = match table.answer(request) {
+            Ok(Answer::None) => return Ok(None),
+            Ok(Answer::Reply(reply)) => reply,
+            Ok(Answer::Wait(_)) => StoreReply::WaitCanceled,
+            Err(refusal) => return Err(StoreError::Other(refusal.to_string())),
+        };
+        let mut out = Vec::new();
+        reply.encode(&mut out);
+        self.count(out.len());
+        self.replies.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(reply))
     }
 
     fn addr(&self) -> String {

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::budget::{Charged, StoreValue};
 use crate::limits::MAX_APPENDED;
-use crate::outbox::Outbox;
-use crate::value::StoreValue;
 use crate::wire::{FieldReader, ParseStop, StoreRequest};
 
 /// One-byte reply (torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`).
@@ -87,7 +86,7 @@ impl StoreReply {
     /// Returns the value of a reply to `GET` or `COMPARE_SET`.
     pub fn into_value(self) -> Option<Vec<u8>> {
         match self {
-            StoreReply::Value(value) => Some(Arc::unwrap_or_clone(value)),
+            StoreReply::Value(value) => Some(bytes(value)),
             _ => None,
         }
     }
@@ -95,9 +94,7 @@ impl StoreReply {
     /// Returns the values of a reply to `MULTI_GET`.
     pub fn into_values(self) -> Option<Vec<Vec<u8>>> {
         match self {
-            StoreReply::Values(values) => {
-                Some(values.into_iter().map(Arc::unwrap_or_clone).collect())
-            }
+            StoreReply::Values(values) => Some(values.into_iter().map(bytes).collect()),
             _ => None,
         }
     }
@@ -110,31 +107,60 @@ impl StoreReply {
         }
     }
 
-    /// Appends the bytes of this reply to the outbox.
-    pub fn encode(&self, out: &mut Outbox) {
+    /// Returns the memory that this reply does not share with the table, if it may be much.
+    pub fn owned(&self) -> usize {
         match self {
-            StoreReply::Exist(all) => out.raw(&[if *all { READY } else { NOT_READY }]),
-            StoreReply::StopWaiting => out.raw(&[READY]),
-            StoreReply::WaitCanceled => out.raw(&[NOT_READY]),
-            StoreReply::Value(value) => out.value(value),
-            StoreReply::Values(values) => values.iter().for_each(|value| out.value(value)),
-            StoreReply::Number(number) => out.raw(&number.to_le_bytes()),
-            StoreReply::Popped(None) => out.raw(&0_i64.to_le_bytes()),
-            StoreReply::Popped(Some((length, value))) => {
-                out.raw(&length.to_le_bytes());
-                out.value(value);
+            StoreReply::Keys(keys) => keys.len() * size_of::<Arc<[u8]>>(),
+            _ => 0,
+        }
+    }
+
+    /// Appends the bytes before the texts of this reply.
+    pub fn encode_head(&self, out: &mut Vec<u8>) {
+        match self {
+            StoreReply::Exist(all) => out.push(if *all { READY } else { NOT_READY }),
+            StoreReply::StopWaiting => out.push(READY),
+            StoreReply::WaitCanceled => out.push(NOT_READY),
+            StoreReply::Value(_) | StoreReply::Values(_) => {}
+            StoreReply::Number(number) | StoreReply::Popped(Some((number, _))) => {
+                out.extend_from_slice(&number.to_le_bytes());
             }
-            StoreReply::Keys(keys) => {
-                out.raw(&(keys.len() as u64).to_le_bytes());
-                keys.iter().for_each(|key| out.key(key));
+            StoreReply::Popped(None) => out.extend_from_slice(&0_i64.to_le_bytes()),
+            StoreReply::Keys(keys) => out.extend_from_slice(&(keys.len() as u64).to_le_bytes()),
+            StoreReply::Nonce(nonce) => out.extend_from_slice(&nonce.to_le_bytes()),
+        }
+    }
+
+    /// Returns the texts of this reply, each of which is sent after its length.
+    pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        let (values, keys): (&[StoreValue], &[Arc<[u8]>]) = match self {
+            StoreReply::Value(value) | StoreReply::Popped(Some((_, value))) => {
+                (std::slice::from_ref(value), &[])
             }
-            StoreReply::Nonce(nonce) => out.raw(&nonce.to_le_bytes()),
+            StoreReply::Values(values) => (values, &[]),
+            StoreReply::Keys(keys) => (&[], keys),
+            _ => (&[], &[]),
+        };
+        let values = values.iter().map(|value| value.bytes.as_slice());
+        values.chain(keys.iter().map(|key| &**key))
+    }
+
+    /// Appends the bytes of this reply.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_head(out);
+        for text in self.texts() {
+            out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            out.extend_from_slice(text);
         }
     }
 }
 
 fn owned(value: &[u8]) -> StoreValue {
-    Arc::new(value.to_vec())
+    Arc::new(Charged::from(value.to_vec()))
+}
+
+fn bytes(value: StoreValue) -> Vec<u8> {
+    Arc::try_unwrap(value).map_or_else(|shared| shared.bytes.clone(), |owned| owned.bytes)
 }
 
 #[cfg(test)]
@@ -142,15 +168,15 @@ mod tests {
     use super::*;
 
     fn bytes(reply: StoreReply) -> Vec<u8> {
-        let mut out = Outbox::default();
+        let mut out = Vec::new();
         reply.encode(&mut out);
-        out.to_bytes()
+        out
     }
 
     /// The expected bytes are in `spec/launcher.md` section 6.3, captured from torch 2.11.
     #[test]
     fn replies_are_those_captured_from_torch() {
-        let value = |text: &str| Arc::new(text.as_bytes().to_vec());
+        let value = |text: &str| owned(text.as_bytes());
         let table: [(StoreReply, &[u8]); 9] = [
             (StoreReply::Nonce(0x2e83), b"\x83\x2e\0\0"),
             (StoreReply::StopWaiting, b"\0"),

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::addr::StoreAddr;
-use crate::ask::Ask;
-use crate::blocking::BlockingClient;
+use crate::blocking::{BlockingClient, HostedStore};
+use crate::connect::StoreAddr;
 use crate::error::StoreError;
-use crate::hosted::HostedStore;
 use crate::reply::StoreReply;
 use crate::wire::{StoreRequest, wire_keys};
 
@@ -16,6 +14,25 @@ const ANSWER: Duration = Duration::from_secs(60);
 
 /// Keys in one request of [`Store::find`].
 const AT_ONCE: usize = 1024;
+
+/// Whoever answers requests: a server at the other end of a connection, or a table in memory.
+pub trait Ask: Send + Sync {
+    /// Makes a request and returns its reply, `None` if it has none. A `WAIT` is cancelled after
+    /// `wait`, and answered with [`StoreReply::WaitCanceled`]; any other reply may take `answer`.
+    ///
+    /// # Errors
+    /// Returns an error if there is no reply in time. The connection is of no use from then on, and
+    /// further requests fail at once.
+    fn ask(
+        &self,
+        request: &StoreRequest<'_>,
+        wait: Duration,
+        answer: Duration,
+    ) -> Result<Option<StoreReply>, StoreError>;
+
+    /// Returns the address, for messages.
+    fn addr(&self) -> String;
+}
 
 /// The part of a store with a prefix, which torch's `PrefixStore` with the same prefixes sees, too.
 /// Clones and parts share a connection: a request that waits for a key blocks the others, so a
@@ -277,7 +294,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::deadline::Deadline;
+    use crate::blocking::Deadline;
 
     const WAIT: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::addr::authority;
+use crate::connect::authority;
 use crate::error::StoreError;
 use crate::port_owner::PortOwner;
 use crate::reply::StoreReply;

@@ -1,22 +1,24 @@
 //! The listening side of the store: binds the port and accepts connections.
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
-use crate::addr::authority;
-use crate::connection::StoreConnection;
+use crate::budget::StoreValue;
+use crate::connect::authority;
+use crate::connection::{Hub, StoreConnection};
 use crate::error::{StoreError, StoreRefusal};
-use crate::hub::Hub;
 use crate::limits::StoreLimits;
 use crate::port_owner::PortOwner;
-use crate::value::StoreValue;
 use crate::wire::{StoreRequest, wire_key};
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at
@@ -157,18 +159,24 @@ impl ServerHandle {
 
     /// Stores a value as a client would, and wakes the clients that wait for it.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreRefusal> {
-        self.hub.set(&wire_key(key), value)
+        let key = &wire_key(key);
+        self.answer(&StoreRequest::Set { key, value })
     }
 
     /// Counts a client that does not come, as those do that connect to a store for a known number
     /// of workers.
     pub fn count_in(&self) -> Result<(), StoreRefusal> {
-        self.hub.set(StoreRequest::COUNT, b"1")
+        let (key, value) = (StoreRequest::COUNT, b"1");
+        self.answer(&StoreRequest::Set { key, value })
+    }
+
+    fn answer(&self, request: &StoreRequest<'_>) -> Result<(), StoreRefusal> {
+        self.hub.table().answer(request).map(drop)
     }
 
     /// Takes the first value of a queue, if there is one.
     pub fn pop(&self, key: &str) -> Option<StoreValue> {
-        self.hub.pop(&wire_key(key))
+        self.hub.table().pop(&wire_key(key)).map(|(_, value)| value)
     }
 
     /// Starts over: closes all connections and serves an empty store on the same port, which stays
@@ -262,6 +270,7 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits, 
         None => None,
     };
     let mut connections = JoinSet::new();
+    let mut silent = Silent::default();
     let mut is_told = false;
     loop {
         let is_full = connections.len() >= limits.clients;
@@ -274,7 +283,7 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits, 
             is_told = true;
         }
         if is_full {
-            hub.evict_silent();
+            silent.evict(limits.grace, limits.clients / 8 + 1);
         }
         let accepted = tokio::select! {
             accepted = first.accept(), if !is_full => accepted,
@@ -283,9 +292,43 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits, 
             () = tokio::time::sleep(LOOK), if is_full => continue,
         };
         match accepted {
-            Ok((stream, peer)) => drop(connections.spawn(attend(stream, peer, hub.clone()))),
+            Ok((stream, peer)) => {
+                let has_asked = Arc::new(AtomicBool::new(false));
+                let client = attend(stream, peer, hub.clone(), Arc::clone(&has_asked));
+                let task = connections.spawn(client);
+                silent.add(has_asked, task, connections.len());
+            }
             Err(err) => pause(&err).await,
         }
+    }
+}
+
+/// The clients that have made no request yet, the oldest first. A store cannot tell a rank from
+/// another client, but ranks make requests as soon as they connect.
+#[derive(Debug, Default)]
+struct Silent(VecDeque<(Instant, Arc<AtomicBool>, AbortHandle)>);
+
+impl Silent {
+    /// Adds one of `all` clients.
+    fn add(&mut self, has_asked: Arc<AtomicBool>, task: AbortHandle, all: usize) {
+        if self.0.len() > 2 * all {
+            self.forget_others();
+        }
+        self.0.push_back((Instant::now(), has_asked, task));
+    }
+
+    /// Closes the connections of those that came before `grace`, at most so many.
+    fn evict(&mut self, grace: Duration, most: usize) {
+        self.forget_others();
+        let are_late = |since: &Instant| since.elapsed() >= grace;
+        let late = self.0.iter().take_while(|(since, ..)| are_late(since));
+        late.take(most).for_each(|(.., task)| task.abort());
+    }
+
+    fn forget_others(&mut self) {
+        let is_silent = |has_asked: &AtomicBool| !has_asked.load(Ordering::Relaxed);
+        self.0
+            .retain(|(_, has_asked, task)| is_silent(has_asked) && !task.is_finished());
     }
 }
 
@@ -315,7 +358,7 @@ async fn pause(err: &io::Error) {
     }
 }
 
-async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub) {
+async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub, has_asked: Arc<AtomicBool>) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_EVERY);
@@ -325,7 +368,7 @@ async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub) {
     if let Err(err) = options {
         tracing::debug!("the store cannot tune the connection of {peer}: {err}");
     }
-    if let Err(ended) = StoreConnection::new(stream, hub.enter()).serve().await {
+    if let Err(ended) = StoreConnection::new(stream, hub, has_asked).serve().await {
         tracing::warn!("the store closed the connection of {peer}: {ended}");
     }
 }

@@ -1,55 +1,44 @@
-//! The contents of the store as a state machine: takes requests, and returns what to send to which
-//! client. Pure.
+//! The contents of the store: values, queues and waits. It answers requests. Pure.
 //!
-//! ```text
-//!            WAIT, keys missing                     last key appears: STOP_WAITING
-//!   idle ───────────────────────► waiting ───────────────────────────────────────► idle
-//!                                    └── CANCEL_WAIT: WAIT_CANCELED, disconnect ──►
-//! ```
-//!
-//! Three differences from torch 2.11: a `COMPARE_SET` that stores nothing wakes no client; when a
-//! client woken by a push disconnects without popping, the next waiting client is woken; and a
-//! second `WAIT` before the first is over closes the connection.
+//! Two differences from torch 2.11: a `COMPARE_SET` that stores nothing wakes no client, and a key
+//! that has appeared counts for a wait for good, even if it is deleted before the others appear.
+
+mod waits;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::budget::{Budget, Charge, Charged, StoreValue};
 use crate::error::StoreRefusal;
 use crate::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
 use crate::reply::StoreReply;
-use crate::retired::Retired;
-use crate::value::StoreValue;
-use crate::waits::{StoreClientId, StoreWaits};
 use crate::wire::StoreRequest;
+
+pub use crate::table::waits::Wait;
+use crate::table::waits::Waits;
 
 const NOT_A_NUMBER: &str = "the value to add to is not a 64-bit number";
 
-const SECOND_WAIT: &str = "a second wait before the first has ended";
-
-/// An action for the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TableAction {
-    /// Send this reply, after those before it.
-    Send(StoreClientId, StoreReply),
-    /// Close the connection and answer none of its requests any more.
-    Close(StoreClientId, StoreRefusal),
+/// What comes of a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// It has no reply.
+    None,
+    /// Its reply.
+    Reply(StoreReply),
+    /// [`StoreReply::StopWaiting`] when this is over.
+    Wait(Wait),
 }
 
-/// The contents of a store: values, queues and waits.
+/// The contents of a store.
 #[derive(Debug)]
 pub struct StoreTable {
     values: HashMap<Arc<[u8]>, StoreValue>,
     /// The queues; none of them is empty.
     queues: HashMap<Box<[u8]>, VecDeque<StoreValue>>,
-    waits: StoreWaits,
-    barriers: StoreWaits,
-    /// Clients that a push has woken and that have sent nothing since, with the key of the queue.
-    woken: HashMap<StoreClientId, Box<[u8]>>,
-    /// Bytes of all keys and values plus `ENTRY` each, and of the connection buffers.
-    held: usize,
-    /// Values that have left the table but are shared by queued replies.
-    retired: Retired,
-    most: usize,
+    waits: Waits,
+    barriers: Waits,
+    budget: Budget,
 }
 
 impl Default for StoreTable {
@@ -64,129 +53,61 @@ impl StoreTable {
         StoreTable {
             values: HashMap::new(),
             queues: HashMap::new(),
-            waits: StoreWaits::default(),
-            barriers: StoreWaits::default(),
-            woken: HashMap::new(),
-            held: 0,
-            retired: Retired::default(),
-            most,
+            waits: Waits::default(),
+            barriers: Waits::default(),
+            budget: Budget::new(most),
         }
     }
 
-    /// Answers one request of one client.
-    pub fn on(&mut self, client: StoreClientId, request: &StoreRequest<'_>) -> Vec<TableAction> {
-        let mut actions = Vec::new();
-        let pops = if let StoreRequest::QueuePop { key } = request {
-            Some(*key)
-        } else {
-            None
-        };
-        self.pass_on(client, pops, &mut actions);
-        match self.answer(client, request, &mut actions) {
-            Ok(Some(reply)) => actions.push(TableAction::Send(client, reply)),
-            Ok(None) => {}
-            Err(refusal) => actions.push(TableAction::Close(client, refusal)),
-        }
-        actions
+    /// Returns the memory of the store.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
-    /// Begins a client's wait for these keys; a further part or a `WAIT` names the rest.
-    pub fn begin_wait(
-        &mut self,
-        client: StoreClientId,
-        keys: &[&[u8]],
-    ) -> Result<(), StoreRefusal> {
-        self.is_free_to_wait(client)?;
-        let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
-        // This only checks that there is room; the reservation is undone at once.
-        self.exchange(0, StoreWaits::cost(missing.iter().copied()))?;
-        self.held -= StoreWaits::cost(missing.iter().copied());
-        self.waits.begin_part(client, missing);
-        Ok(())
-    }
-
-    /// Returns the memory of keys and values, in bytes.
-    pub fn held(&self) -> usize {
-        self.held
-    }
-
-    /// Takes the first value of a queue, if there is one.
-    pub fn take_first(&mut self, key: &[u8]) -> Option<StoreValue> {
-        self.pop(key).map(|(_, value)| value)
-    }
-
-    /// Returns whether all of these keys exist.
-    pub fn has_all(&self, keys: &[&[u8]]) -> bool {
-        keys.iter().all(|key| self.has(key))
-    }
-
-    /// Updates the bytes that connections buffer from `before` to `now`.
-    pub fn buffer(&mut self, before: usize, now: usize) -> Result<(), StoreRefusal> {
-        self.exchange(before, now)
-    }
-
-    /// Handles the end of a client's connection, whatever the reason.
-    pub fn leave(&mut self, client: StoreClientId) -> Vec<TableAction> {
-        let mut actions = Vec::new();
-        self.waits.cancel(client);
-        self.barriers.cancel(client);
-        self.pass_on(client, None, &mut actions);
-        actions
-    }
-
-    fn answer(
-        &mut self,
-        client: StoreClientId,
-        request: &StoreRequest<'_>,
-        actions: &mut Vec<TableAction>,
-    ) -> Result<Option<StoreReply>, StoreRefusal> {
+    /// Answers a request.
+    pub fn answer(&mut self, request: &StoreRequest<'_>) -> Result<Answer, StoreRefusal> {
         let reply = match *request {
-            StoreRequest::Validate => return Ok(None),
-            StoreRequest::Set { key, value } => {
-                return self.set(key, value, actions).map(|()| None);
-            }
+            StoreRequest::Validate => return Ok(Answer::None),
+            StoreRequest::Set { key, value } => return self.set(key, value).map(|()| Answer::None),
             StoreRequest::CompareSet {
                 key,
                 expected,
                 desired,
-            } => StoreReply::Value(self.compare_set(key, expected, desired, actions)?),
+            } => StoreReply::Value(self.compare_set(key, expected, desired)?),
             StoreRequest::Get { key } => StoreReply::Value(self.get(key)),
-            StoreRequest::Add { key, delta } => StoreReply::Number(self.add(key, delta, actions)?),
-            StoreRequest::Check { ref keys } => StoreReply::Exist(self.has_all(keys)),
-            StoreRequest::Wait { ref keys } => return self.wait(client, keys),
+            StoreRequest::Add { key, delta } => StoreReply::Number(self.add(key, delta)?),
+            StoreRequest::Check { ref keys } => {
+                StoreReply::Exist(keys.iter().all(|key| self.has(key)))
+            }
+            StoreRequest::Wait { ref keys } => return self.wait(keys),
             StoreRequest::NumKeys => StoreReply::Number(number(self.values.len())),
-            StoreRequest::Delete { key } => StoreReply::Number(i64::from(self.delete(key))),
+            StoreRequest::Delete { key } => {
+                StoreReply::Number(i64::from(self.values.remove(key).is_some()))
+            }
             StoreRequest::Append { key, value } => {
-                return self.append(key, value, actions).map(|()| None);
+                return self.append(key, value).map(|()| Answer::None);
             }
             StoreRequest::MultiGet { ref keys } => {
                 StoreReply::Values(keys.iter().map(|key| self.get(key)).collect())
             }
             StoreRequest::MultiSet { ref pairs } => {
-                pairs
-                    .iter()
-                    .try_for_each(|(key, value)| self.set(key, value, actions))?;
-                return Ok(None);
+                let mut pairs = pairs.iter();
+                pairs.try_for_each(|(key, value)| self.set(key, value))?;
+                return Ok(Answer::None);
             }
-            StoreRequest::CancelWait => {
-                self.waits.cancel(client);
-                self.barriers.cancel(client);
-                StoreReply::WaitCanceled
-            }
+            StoreRequest::CancelWait => StoreReply::WaitCanceled,
             StoreRequest::Ping { nonce } => StoreReply::Nonce(nonce),
             StoreRequest::QueuePush { key, value } => {
-                return self.push(key, value, actions).map(|()| None);
+                return self.push(key, value).map(|()| Answer::None);
             }
             StoreRequest::QueuePop { key } => StoreReply::Popped(self.pop(key)),
             StoreRequest::QueueLen { key } => {
                 StoreReply::Number(number(self.queues.get(key).map_or(0, VecDeque::len)))
             }
             StoreRequest::ListKeys => StoreReply::Keys(self.values.keys().cloned().collect()),
-            StoreRequest::Barrier { key, world } => {
-                return self.barrier(client, key, world, actions);
-            }
+            StoreRequest::Barrier { key, world } => return self.barrier(key, world),
         };
-        Ok(Some(reply))
+        Ok(Answer::Reply(reply))
     }
 
     fn has(&self, key: &[u8]) -> bool {
@@ -197,23 +118,26 @@ impl StoreTable {
         self.values.get(key).cloned().unwrap_or_default()
     }
 
-    fn set(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        actions: &mut Vec<TableAction>,
-    ) -> Result<(), StoreRefusal> {
-        let old = self
-            .values
-            .get(key)
-            .map_or(0, |old| ENTRY + key.len() + old.len());
-        self.exchange(old, ENTRY + key.len() + value.len())?;
-        let value = Arc::new(value.to_vec());
-        match self.values.get_mut(key) {
-            Some(place) => self.retired.add(std::mem::replace(place, value)),
-            None => drop(self.values.insert(Arc::from(key), value)),
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreRefusal> {
+        let size = ENTRY + key.len() + value.len();
+        self.make_room(size);
+        let Some(place) = self.values.get_mut(key) else {
+            let value = charged(self.budget.take(size)?, value);
+            self.values.insert(Arc::from(key), value);
+            self.waits.appeared(key);
+            return Ok(());
+        };
+        let Some(old) = Arc::get_mut(place) else {
+            *place = charged(self.budget.take(size)?, value);
+            return Ok(());
+        };
+        old.charge.resize(size)?;
+        if value.len() > old.bytes.capacity() || 2 * value.len() < old.bytes.capacity() {
+            old.bytes = value.to_vec();
+        } else {
+            old.bytes.clear();
+            old.bytes.extend_from_slice(value);
         }
-        self.wake(key, actions);
         Ok(())
     }
 
@@ -224,187 +148,100 @@ impl StoreTable {
         key: &[u8],
         expected: &[u8],
         desired: &[u8],
-        actions: &mut Vec<TableAction>,
     ) -> Result<StoreValue, StoreRefusal> {
         match self.values.get(key) {
-            None if !expected.is_empty() => return Ok(Arc::new(expected.to_vec())),
-            Some(value) if value.as_slice() != expected => return Ok(Arc::clone(value)),
-            _ => self.set(key, desired, actions)?,
+            None if !expected.is_empty() => return Ok(charged(Charge::default(), expected)),
+            Some(value) if value.bytes != expected => return Ok(Arc::clone(value)),
+            _ => self.set(key, desired)?,
         }
         Ok(self.get(key))
     }
 
-    fn add(
-        &mut self,
-        key: &[u8],
-        delta: i64,
-        actions: &mut Vec<TableAction>,
-    ) -> Result<i64, StoreRefusal> {
+    fn add(&mut self, key: &[u8], delta: i64) -> Result<i64, StoreRefusal> {
         let sum = self
             .values
             .get(key)
             .map_or(Some(0), |value| leading_number(value))
-            .ok_or_else(|| StoreRefusal::new(NOT_A_NUMBER))?;
-        let sum = sum.wrapping_add(delta);
-        self.set(key, sum.to_string().as_bytes(), actions)?;
+            .ok_or_else(|| StoreRefusal::new(NOT_A_NUMBER))?
+            .wrapping_add(delta);
+        self.set(key, sum.to_string().as_bytes())?;
         Ok(sum)
     }
 
-    fn append(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        actions: &mut Vec<TableAction>,
-    ) -> Result<(), StoreRefusal> {
-        let Some(old) = self.values.get(key) else {
-            return self.set(key, value, actions);
+    fn append(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreRefusal> {
+        self.make_room(value.len());
+        let Some(place) = self.values.get_mut(key) else {
+            return self.set(key, value);
         };
-        let length = old.len() + value.len();
+        let length = place.len() + value.len();
         if length > MAX_APPENDED {
             return Err(StoreRefusal::new(format!(
                 "a value of {length} bytes, expected at most {MAX_APPENDED} appended together"
             )));
         }
-        self.exchange(0, value.len())?;
-        if let Some(old) = self.values.get_mut(key) {
-            if Arc::strong_count(old) > 1 {
-                self.retired.add(Arc::clone(old));
-            }
-            Arc::make_mut(old).extend_from_slice(value);
+        let size = ENTRY + key.len() + length;
+        if let Some(old) = Arc::get_mut(place) {
+            old.charge.resize(size)?;
+            old.bytes.extend_from_slice(value);
+        } else {
+            *place = charged(self.budget.take(size)?, &[place, value].concat());
         }
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> bool {
-        let Some(old) = self.values.remove(key) else {
-            return false;
-        };
-        self.held -= ENTRY + key.len() + old.len();
-        self.retired.add(old);
-        true
-    }
-
-    fn push(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        actions: &mut Vec<TableAction>,
-    ) -> Result<(), StoreRefusal> {
-        self.exchange(0, ENTRY + key.len() + value.len())?;
-        let value = Arc::new(value.to_vec());
+    fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreRefusal> {
+        let size = ENTRY + key.len() + value.len();
+        self.make_room(size);
+        let value = charged(self.budget.take(size)?, value);
         match self.queues.get_mut(key) {
             Some(queue) => queue.push_back(value),
             None => drop(self.queues.insert(Box::from(key), VecDeque::from([value]))),
         }
-        self.wake_one(key, actions);
+        self.waits.appeared_for_one(key);
         Ok(())
     }
 
-    fn pop(&mut self, key: &[u8]) -> Option<(i64, StoreValue)> {
+    /// Takes the first value of a queue, and returns the length before.
+    pub fn pop(&mut self, key: &[u8]) -> Option<(i64, StoreValue)> {
         let queue = self.queues.get_mut(key)?;
         let length = number(queue.len());
         let value = queue.pop_front()?;
         if queue.is_empty() {
             self.queues.remove(key);
         }
-        self.held -= ENTRY + key.len() + value.len();
-        self.retired.add_sent(&value);
         Some((length, value))
     }
 
-    fn wait(
-        &mut self,
-        client: StoreClientId,
-        keys: &[&[u8]],
-    ) -> Result<Option<StoreReply>, StoreRefusal> {
-        self.begin_wait(client, keys)?;
-        Ok(self
-            .waits
-            .end_parts(client)
-            .then_some(StoreReply::StopWaiting))
-    }
-
-    fn barrier(
-        &mut self,
-        client: StoreClientId,
-        key: &[u8],
-        world: i64,
-        actions: &mut Vec<TableAction>,
-    ) -> Result<Option<StoreReply>, StoreRefusal> {
-        self.is_free_to_wait(client)?;
-        if self.add(key, 1, actions)? < world {
-            self.exchange(0, StoreWaits::cost([key]))?;
-            self.held -= StoreWaits::cost([key]);
-            self.barriers.begin_part(client, [key]);
-            self.barriers.end_parts(client);
-            return Ok(None);
+    fn wait(&mut self, keys: &[&[u8]]) -> Result<Answer, StoreRefusal> {
+        let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
+        if missing.is_empty() {
+            return Ok(Answer::Reply(StoreReply::StopWaiting));
         }
-        actions.extend(self.barriers.appeared(key).into_iter().map(stop_waiting));
-        Ok(Some(StoreReply::StopWaiting))
+        self.make_room(missing.iter().map(|key| waits::cost(key)).sum());
+        self.waits.begin(&missing, &self.budget).map(Answer::Wait)
     }
 
-    /// Accounts for `new` bytes that will replace `old` ones.
-    fn exchange(&mut self, old: usize, new: usize) -> Result<(), StoreRefusal> {
-        if new > old && !self.has_room(new - old) {
-            self.retired.sweep();
-            if !self.has_room(new - old) {
-                let (held, most) = (self.held, self.most);
-                return Err(StoreRefusal::new(format!(
-                    "the store holds {held} of at most {most} bytes, and has no room for more"
-                )));
-            }
+    fn barrier(&mut self, key: &[u8], world: i64) -> Result<Answer, StoreRefusal> {
+        if self.add(key, 1)? < world {
+            self.make_room(waits::cost(key));
+            return self.barriers.begin(&[key], &self.budget).map(Answer::Wait);
         }
-        self.held = self.held - old + new;
-        Ok(())
+        self.barriers.appeared(key);
+        Ok(Answer::Reply(StoreReply::StopWaiting))
     }
 
-    fn has_room(&self, more: usize) -> bool {
-        let held = self.held + self.waits.held() + self.barriers.held() + self.retired.held();
-        more <= self.most.saturating_sub(held)
-    }
-
-    fn is_free_to_wait(&self, client: StoreClientId) -> Result<(), StoreRefusal> {
-        if self.waits.has_whole(client) || self.barriers.has_whole(client) {
-            Err(StoreRefusal::new(SECOND_WAIT))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn wake(&mut self, key: &[u8], actions: &mut Vec<TableAction>) {
-        actions.extend(self.waits.appeared(key).into_iter().map(stop_waiting));
-    }
-
-    fn wake_one(&mut self, key: &[u8], actions: &mut Vec<TableAction>) {
-        let Some(client) = self.waits.appeared_for_one(key) else {
-            return;
-        };
-        self.woken.insert(client, Box::from(key));
-        actions.push(stop_waiting(client));
-    }
-
-    /// Wakes the next waiting client if this one was woken by a push and sends any request but the
-    /// pop.
-    fn pass_on(
-        &mut self,
-        client: StoreClientId,
-        pops: Option<&[u8]>,
-        actions: &mut Vec<TableAction>,
-    ) {
-        if self.woken.is_empty() {
-            return; // nearly always: no need to hash
-        }
-        let Some(key) = self.woken.remove(&client) else {
-            return;
-        };
-        if pops != Some(&*key) && self.queues.contains_key(&key) {
-            self.wake_one(&key, actions);
+    /// Forgets the waits that were given up if there is no room for so many bytes otherwise.
+    fn make_room(&mut self, bytes: usize) {
+        if !self.budget.has_room(bytes) {
+            self.waits.sweep();
+            self.barriers.sweep();
         }
     }
 }
 
-fn stop_waiting(client: StoreClientId) -> TableAction {
-    TableAction::Send(client, StoreReply::StopWaiting)
+fn charged(charge: Charge, bytes: &[u8]) -> StoreValue {
+    let bytes = bytes.to_vec();
+    Arc::new(Charged { bytes, charge })
 }
 
 /// Returns a length in the type of the wire format.

@@ -26,7 +26,8 @@ const DELETE: u8 = 0x08;
 const APPEND: u8 = 0x09;
 const MULTI_GET: u8 = 0x0a;
 const MULTI_SET: u8 = 0x0b;
-const CANCEL_WAIT: u8 = 0x0c;
+/// The only request of a client that waits.
+pub const CANCEL_WAIT: u8 = 0x0c;
 const PING: u8 = 0x0d;
 const QUEUE_PUSH: u8 = 0x0e;
 const QUEUE_POP: u8 = 0x0f;
@@ -298,6 +299,31 @@ impl StoreRequest<'_> {
             | StoreRequest::MultiGet { keys } => keys.len(),
             StoreRequest::MultiSet { pairs } => pairs.len(),
             _ => 1,
+        }
+    }
+
+    /// Returns requests of at most `most` keys, or key-value pairs, that are together this one.
+    pub fn parts(&self, most: usize) -> Vec<StoreRequest<'_>> {
+        match self {
+            StoreRequest::Check { keys } => {
+                let parts = keys.chunks(most).map(<[_]>::to_vec);
+                parts.map(|keys| StoreRequest::Check { keys }).collect()
+            }
+            StoreRequest::Wait { keys } => {
+                let parts = keys.chunks(most).map(<[_]>::to_vec);
+                parts.map(|keys| StoreRequest::Wait { keys }).collect()
+            }
+            StoreRequest::MultiGet { keys } => {
+                let parts = keys.chunks(most).map(<[_]>::to_vec);
+                parts.map(|keys| StoreRequest::MultiGet { keys }).collect()
+            }
+            StoreRequest::MultiSet { pairs } => {
+                let parts = pairs.chunks(most).map(<[_]>::to_vec);
+                parts
+                    .map(|pairs| StoreRequest::MultiSet { pairs })
+                    .collect()
+            }
+            one => vec![one.clone()],
         }
     }
 

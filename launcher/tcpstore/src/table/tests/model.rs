@@ -1,19 +1,21 @@
 //! Compares the table with a naive model without indexes, on arbitrary requests of three clients.
 
+use std::collections::BTreeSet;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// The model. It has no barriers, whose waits are [`crate::waits::Waits`] like the others.
+/// The model. It has no barriers, whose waits are like the others.
 #[derive(Debug, Default)]
 struct TableModel {
     values: Vec<(Vec<u8>, Vec<u8>)>,
     items: Vec<(Vec<u8>, Vec<u8>)>,
     /// The waits in the order in which they began, with the keys that have not appeared.
-    waits: Vec<(StoreClientId, Vec<Vec<u8>>)>,
-    /// Clients that a push has woken and that have sent nothing since.
-    woken: Vec<(StoreClientId, Vec<u8>)>,
+    waits: Vec<(usize, Vec<Vec<u8>>)>,
+    /// The clients whose wait has ended by the last request.
+    over: BTreeSet<usize>,
 }
 
 impl TableModel {
@@ -32,146 +34,105 @@ impl TableModel {
         self.items.iter().filter(|(k, _)| k == key).count()
     }
 
-    fn put(&mut self, key: &[u8], value: Vec<u8>) -> Vec<TableAction> {
+    fn put(&mut self, key: &[u8], value: Vec<u8>) {
         self.values.retain(|(k, _)| k != key);
         self.values.push((key.to_vec(), value));
-        self.waits
-            .iter_mut()
-            .for_each(|(_, keys)| keys.retain(|k| k != key));
-        self.waits
-            .extract_if(.., |(_, keys)| keys.is_empty())
-            .map(|(client, _)| stop(client))
-            .collect()
+        let waits = self.waits.iter_mut();
+        waits.for_each(|(_, keys)| keys.retain(|k| k != key));
+        let over = self.waits.extract_if(.., |(_, keys)| keys.is_empty());
+        self.over.extend(over.map(|(client, _)| client));
     }
 
-    fn wake_one(&mut self, key: &[u8]) -> Vec<TableAction> {
+    fn wake_one(&mut self, key: &[u8]) {
         for i in 0..self.waits.len() {
             let (client, keys) = &mut self.waits[i];
             let before = keys.len();
             keys.retain(|k| k != key);
             if keys.is_empty() && before > 0 {
-                let client = *client;
-                self.woken.push((client, key.to_vec()));
+                self.over.insert(*client);
                 self.waits.remove(i);
-                return vec![stop(client)];
+                return;
             }
         }
-        vec![]
     }
 
-    fn pass_on(&mut self, client: StoreClientId, pops: Option<&[u8]>) -> Vec<TableAction> {
-        let Some(i) = self.woken.iter().position(|(c, _)| *c == client) else {
-            return vec![];
-        };
-        let (_, key) = self.woken.remove(i);
-        if pops == Some(&key) || self.count(&key) == 0 {
-            vec![]
-        } else {
-            self.wake_one(&key)
-        }
-    }
-
-    fn leave(&mut self, client: StoreClientId) -> Vec<TableAction> {
-        self.waits.retain(|(c, _)| *c != client);
-        self.pass_on(client, None)
-    }
-
-    fn on(&mut self, client: StoreClientId, request: &StoreRequest) -> Vec<TableAction> {
-        let pops = if let StoreRequest::QueuePop { key } = request {
-            Some(*key)
-        } else {
-            None
-        };
-        let passed = self.pass_on(client, pops);
-        [passed, self.answer(client, request)].concat()
-    }
-
-    fn answer(&mut self, client: StoreClientId, request: &StoreRequest) -> Vec<TableAction> {
-        let send = |reply| vec![TableAction::Send(client, reply)];
-        let shared = |value: Option<Vec<u8>>| Arc::new(value.unwrap_or_default());
-        match *request {
-            StoreRequest::Set { key, value } => self.put(key, value.to_vec()),
+    /// Returns the reply, none for a request that has none or begins a wait.
+    fn on(
+        &mut self,
+        client: usize,
+        request: &StoreRequest,
+    ) -> Result<Option<StoreReply>, StoreRefusal> {
+        let shared = |value: Option<Vec<u8>>| Arc::new(Charged::from(value.unwrap_or_default()));
+        let reply = match *request {
+            StoreRequest::Set { key, value } => {
+                self.put(key, value.to_vec());
+                return Ok(None);
+            }
             StoreRequest::Append { key, value } => {
-                self.put(key, [&self.get(key).unwrap_or_default(), value].concat())
+                self.put(key, [&self.get(key).unwrap_or_default(), value].concat());
+                return Ok(None);
             }
-            StoreRequest::MultiSet { ref pairs } => pairs
-                .iter()
-                .flat_map(|(key, value)| self.put(key, value.to_vec()))
-                .collect(),
+            StoreRequest::MultiSet { ref pairs } => {
+                let pairs = pairs.iter();
+                pairs.for_each(|(key, value)| self.put(key, value.to_vec()));
+                return Ok(None);
+            }
             StoreRequest::CompareSet {
                 key,
                 expected,
                 desired,
-            } => match self.get(key) {
-                None if !expected.is_empty() => {
-                    send(StoreReply::Value(shared(Some(expected.to_vec()))))
+            } => StoreReply::Value(shared(Some(match self.get(key) {
+                None if !expected.is_empty() => expected.to_vec(),
+                Some(old) if old != expected => old,
+                _ => {
+                    self.put(key, desired.to_vec());
+                    desired.to_vec()
                 }
-                Some(old) if old != expected => send(StoreReply::Value(shared(Some(old)))),
-                _ => [
-                    self.put(key, desired.to_vec()),
-                    send(StoreReply::Value(shared(Some(desired.to_vec())))),
-                ]
-                .concat(),
-            },
+            }))),
             StoreRequest::Add { key, delta } => {
-                match leading(&self.get(key).unwrap_or(b"0".to_vec())) {
-                    Some(old) => {
-                        let sum = old + delta;
-                        [
-                            self.put(key, sum.to_string().into_bytes()),
-                            send(StoreReply::Number(sum)),
-                        ]
-                        .concat()
-                    }
-                    None => vec![TableAction::Close(client, StoreRefusal::new(NOT_A_NUMBER))],
-                }
+                let old = leading(&self.get(key).unwrap_or(b"0".to_vec()));
+                let sum = old.ok_or_else(|| StoreRefusal::new(NOT_A_NUMBER))? + delta;
+                self.put(key, sum.to_string().into_bytes());
+                StoreReply::Number(sum)
             }
-            StoreRequest::Get { key } => send(StoreReply::Value(shared(self.get(key)))),
-            StoreRequest::MultiGet { ref keys } => send(StoreReply::Values(
-                keys.iter().map(|key| shared(self.get(key))).collect(),
-            )),
+            StoreRequest::Get { key } => StoreReply::Value(shared(self.get(key))),
+            StoreRequest::MultiGet { ref keys } => {
+                StoreReply::Values(keys.iter().map(|key| shared(self.get(key))).collect())
+            }
             StoreRequest::Check { ref keys } => {
-                send(StoreReply::Exist(keys.iter().all(|key| self.has(key))))
+                StoreReply::Exist(keys.iter().all(|key| self.has(key)))
             }
-            StoreRequest::NumKeys => send(StoreReply::Number(self.values.len() as i64)),
+            StoreRequest::NumKeys => StoreReply::Number(self.values.len() as i64),
             StoreRequest::Delete { key } => {
                 let before = self.values.len();
                 self.values.retain(|(k, _)| k != key);
-                send(StoreReply::Number((before - self.values.len()) as i64))
+                StoreReply::Number((before - self.values.len()) as i64)
             }
             StoreRequest::QueuePush { key, value } => {
                 self.items.push((key.to_vec(), value.to_vec()));
-                self.wake_one(key)
+                self.wake_one(key);
+                return Ok(None);
             }
             StoreRequest::QueuePop { key } => {
                 let length = self.count(key) as i64;
                 let at = self.items.iter().position(|(k, _)| k == key);
-                send(StoreReply::Popped(
-                    at.map(|at| (length, Arc::new(self.items.remove(at).1))),
-                ))
+                let taken = at.map(|at| shared(Some(self.items.remove(at).1)));
+                StoreReply::Popped(taken.map(|value| (length, value)))
             }
-            StoreRequest::QueueLen { key } => send(StoreReply::Number(self.count(key) as i64)),
-            StoreRequest::Wait { .. } if self.waits.iter().any(|(c, _)| *c == client) => {
-                vec![TableAction::Close(client, StoreRefusal::new(SECOND_WAIT))]
-            }
+            StoreRequest::QueueLen { key } => StoreReply::Number(self.count(key) as i64),
             StoreRequest::Wait { ref keys } if keys.iter().all(|key| self.has(key)) => {
-                vec![stop(client)]
+                StoreReply::StopWaiting
             }
             StoreRequest::Wait { ref keys } => {
-                let missing = keys
-                    .iter()
-                    .filter(|key| !self.has(key))
-                    .map(|key| key.to_vec())
-                    .collect();
+                let missing = keys.iter().filter(|key| !self.has(key));
+                let missing = missing.map(|key| key.to_vec()).collect();
                 self.waits.push((client, missing));
-                vec![]
+                return Ok(None);
             }
-            StoreRequest::CancelWait => {
-                self.waits.retain(|(c, _)| *c != client);
-                send(StoreReply::WaitCanceled)
-            }
-            _ => vec![],
-        }
+            StoreRequest::CancelWait => StoreReply::WaitCanceled,
+            _ => return Ok(None),
+        };
+        Ok(Some(reply))
     }
 }
 
@@ -217,29 +178,49 @@ fn request() -> impl Strategy<Value = StoreRequest<'static>> {
     ]
 }
 
+/// One client after another makes a request; one that waits gives that up first, or leaves.
+fn compare(steps: Vec<(usize, Option<StoreRequest<'static>>)>) {
+    let (mut table, mut model) = (StoreTable::default(), TableModel::default());
+    let mut waits: [Option<Wait>; 3] = [const { None }; 3];
+    for (client, request) in steps {
+        if request.is_none() || request == Some(StoreRequest::CancelWait) {
+            waits[client] = None;
+            model.waits.retain(|(of, _)| *of != client);
+        }
+        let Some(request) = request.filter(|_| waits[client].is_none()) else {
+            continue;
+        };
+        let wanted = model.on(client, &request);
+        let got = match table.answer(&request) {
+            Ok(Answer::None) => Ok(None),
+            Ok(Answer::Reply(reply)) => Ok(Some(reply)),
+            Ok(Answer::Wait(wait)) => {
+                waits[client] = Some(wait);
+                Ok(None)
+            }
+            Err(err) => Err(err),
+        };
+        assert_eq!(got, wanted, "{request:?}");
+        let is_over = |of: &usize| waits[*of].as_ref().is_some_and(Wait::is_over);
+        let over: BTreeSet<usize> = (0..3).filter(is_over).collect();
+        assert_eq!(over, std::mem::take(&mut model.over), "{request:?}");
+        over.into_iter().for_each(|of| waits[of] = None);
+    }
+    drop(waits);
+    table.waits.sweep();
+    assert!(table.waits.is_empty());
+    let size = |key: &[u8], value: &StoreValue| ENTRY + key.len() + value.len();
+    let texts = table.values.iter().map(|(key, value)| size(key, value));
+    let queues = table.queues.iter();
+    let items = queues.flat_map(|(key, queue)| queue.iter().map(|value| size(key, value)));
+    assert_eq!(table.budget.held(), texts.chain(items).sum::<usize>());
+}
+
 proptest! {
     #[test]
     fn the_table_does_what_the_model_does(
-        steps in vec((0..3_u64, proptest::option::weighted(0.95, request())), 0..80),
+        steps in vec((0..3_usize, proptest::option::weighted(0.95, request())), 0..80),
     ) {
-        let (mut table, mut model) = (StoreTable::default(), TableModel::default());
-        for (client, request) in steps {
-            let client = StoreClientId(client);
-            let (got, wanted) = match &request {
-                Some(request) => (table.on(client, request), model.on(client, request)),
-                None => (table.leave(client), model.leave(client)),
-            };
-            prop_assert_eq!(&got, &wanted, "{:?}", request);
-            if matches!(got.last(), Some(TableAction::Close(..))) {
-                prop_assert_eq!(table.leave(client), model.leave(client));
-            }
-        }
-        let texts = table.values.iter().map(|(key, value)| ENTRY + key.len() + value.len());
-        let items = table.queues.iter().flat_map(|(key, queue)| queue.iter().map(|v| ENTRY + key.len() + v.len()));
-        prop_assert_eq!(table.held, texts.chain(items).sum::<usize>());
-        for client in 0..3 {
-            table.leave(StoreClientId(client));
-        }
-        prop_assert!(table.waits.is_empty() && table.woken.is_empty());
+        compare(steps);
     }
 }
