@@ -156,23 +156,20 @@ impl Place {
     /// one node. That is usually a mistake: two launchers of one node are enough to form a launch of
     /// two nodes, and the others wait forever.
     pub fn beside(&self, cli: &Cli) -> Inferred {
-        let crowd = match self {
-            Place::Step(step) => Some(step).filter(|step| {
-                let is_meant = cli.standalone || cli.nnodes == step.num_tasks.to_string();
-                step.tasks_here() > 1 && !is_meant
-            }),
-            _ => None,
-        };
-        let note = |step: &Step| {
-            Note::warning(format!(
+        let mut notes = Vec::new();
+        if let Place::Step(step) = self
+            && step.tasks_here() > 1
+            && !(cli.standalone || cli.nnodes == step.num_tasks.to_string())
+        {
+            notes.push(Note::warning(format!(
                 "SLURM runs {} tasks on this node, each of them a launcher: --ntasks-per-node=1 is \
                  usual",
                 step.tasks_here()
-            ))
-        };
+            )));
+        }
         Inferred {
             sender: self.sender(),
-            notes: crowd.map(note).into_iter().collect(),
+            notes,
             ..Inferred::default()
         }
     }

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use anyhow::bail;
 use fit::memory::Need;
 use jobs::assign::Assignment;
 use jobs::eval_args::EvalArgs;
@@ -30,7 +31,7 @@ use crate::node::Node;
 use crate::node::nvml::GpuMemory;
 use crate::plan::memory::{self, GpuBudgets};
 use crate::plan::page::PagePlan;
-use crate::plan::seating::{LaunchSize, Seats, asked_devices};
+use crate::plan::seating::{LaunchSize, asked_devices};
 use crate::plan::useful::{check_memory, crowd, idlers, limits, useful};
 use crate::say::note::Note;
 
@@ -131,6 +132,17 @@ impl EvalPlan {
     }
 }
 
+/// The ranks of a launch, and where they run.
+#[derive(Clone, Debug)]
+pub struct Seats {
+    /// Number of ranks on this node.
+    pub nproc: usize,
+    /// Environment workers and policies, and their GPUs.
+    pub placement: Placement,
+    /// What is said about their number.
+    pub notes: Vec<Note>,
+}
+
 /// The evaluation that the command line of `eval` asks for.
 #[derive(Debug)]
 pub struct EvalRequest {
@@ -160,32 +172,36 @@ impl EvalRequest {
     /// # Errors
     /// Refuses a placement that contradicts the launch or the machine, and ranks that memory cannot
     /// hold.
-    pub fn seat(&self, launch: &LaunchSize, node: &Node) -> Result<Seats, Refusal> {
+    pub fn seat(&self, launch: &LaunchSize, node: &Node) -> anyhow::Result<Seats> {
         let (args, setup) = (&self.args, &self.setup);
         if args.quick {
             launch.check_quick()?;
         }
-        let mut seats = launch.seat(setup, args)?;
+        let (mut nproc, mut placement) = launch.seat(setup, args)?;
+        let mut notes = Vec::new();
         if launch.tasks_per_node.is_empty() {
-            let (jobs, shard) = (&setup.file.jobs, setup.assignment.shard);
-            let (nproc, fewer) = match setup.components {
-                Some(_) => (seats.nproc, None),
-                None => useful(jobs, shard, seats.nproc, launch.nodes.0),
-            };
-            if nproc < seats.nproc {
-                seats = launch.seats_of(nproc, setup, args);
+            if setup.components.is_none() {
+                let (jobs, shard) = (&setup.file.jobs, setup.assignment.shard);
+                let (useful, fewer) = useful(jobs, shard, nproc, launch.nodes.0);
+                if useful < nproc {
+                    nproc = useful;
+                    placement = launch.place(nproc, setup, args);
+                }
+                notes.extend(fewer);
             }
             if !args.no_memory_check {
                 check_memory(nproc, node)?;
             }
-            seats
-                .notes
-                .extend(fewer.into_iter().chain(crowd(nproc, node.cpus)));
+            notes.extend(crowd(nproc, node.cpus));
         }
-        check_device(args, seats.placement.world_size(), launch.gpus)?;
-        self.check_places(&seats.placement, launch.resources())?;
-        setup.check(&seats.placement)?;
-        Ok(seats)
+        check_device(args, placement.world_size(), launch.gpus)?;
+        self.check_places(&placement, launch.resources())?;
+        setup.check(&placement)?;
+        Ok(Seats {
+            nproc,
+            placement,
+            notes,
+        })
     }
 
     /// Checks the rest of the evaluation. `memory` is that of the visible GPUs, as far as it is
@@ -199,7 +215,7 @@ impl EvalRequest {
         seats: Seats,
         memory: &[GpuMemory],
         env: &Environment,
-    ) -> Result<(EvalPlan, Vec<Note>), Refusal> {
+    ) -> anyhow::Result<(EvalPlan, Vec<Note>)> {
         let (args, setup) = (self.args, self.setup);
         let (placement, resources) = (seats.placement, launch.resources());
         let world_size = placement.world_size();
@@ -248,7 +264,7 @@ impl EvalRequest {
     }
 
     /// Checks that one device for all policies does not contradict the placement of each.
-    fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), Refusal> {
+    fn check_places(&self, placement: &Placement, resources: Resources) -> anyhow::Result<()> {
         let place = match (&self.setup.components, self.args.workers_per_gpu) {
             (Some(_), _) => "the placement",
             (None, Some(_)) => "--workers-per-gpu",
@@ -263,10 +279,10 @@ impl EvalRequest {
             let other =
                 devices.find_map(|(rank, gpu)| Some((rank, gpu.filter(|it| is_other(*it))?)));
             if let Some((rank, device)) = other {
-                return Err(Refusal::new(format_args!(
+                bail!(
                     "{option} {value} asks for cuda:{asked}, but {place} puts rank {rank} on \
                      cuda:{device}; leave one of them out"
-                )));
+                );
             }
         }
         Ok(())
@@ -275,7 +291,7 @@ impl EvalRequest {
 
 /// Checks the device of a single rank. Several ranks use their own devices, and report the conflict
 /// themselves.
-fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), Refusal> {
+fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> anyhow::Result<()> {
     let is_absent = |asked: i64| usize::try_from(asked).map_or(true, |id| id >= gpus);
     for (option, value, asked) in asked_devices(args) {
         if world_size == 1 && is_absent(asked) {
@@ -284,7 +300,7 @@ fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), R
                 1 => "but only cuda:0 is visible here".to_owned(),
                 count => format!("but only cuda:0 to cuda:{} are visible here", count - 1),
             };
-            return Err(Refusal::new(format_args!("{option} is {value}, {visible}")));
+            bail!("{option} is {value}, {visible}");
         }
     }
     Ok(())

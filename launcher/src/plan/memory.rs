@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use fit::memory::{Fit, GpuBudget, Measured, MemoryOptions, MemoryPlanner, Need, Proposal};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
@@ -49,18 +50,16 @@ impl GpuBudgets {
                 .is_some_and(|device| device.trim() == "cpu"),
             measured,
         };
+        let given = args
+            .gpu_memory
+            .map(|ByteSize(bytes)| GpuBudget::whole(bytes));
         let mut budgets = BTreeMap::new();
         if let Resources::Gpus { per_node, nodes } = resources {
             for gpu in 0..per_node * nodes {
                 let found = resources.device(gpu).and_then(|device| memory.get(device));
                 let told = found
                     .map(|memory| GpuBudget::of_gpu(memory.total, memory.used, args.gpu_memory));
-                if let Some(budget) = told.or(args
-                    .gpu_memory
-                    .map(|ByteSize(bytes)| GpuBudget::whole(bytes)))
-                {
-                    budgets.insert(gpu, budget);
-                }
+                budgets.extend(told.or(given).map(|budget| (gpu, budget)));
             }
         }
         Ok(Self { budgets, terms })
@@ -105,11 +104,7 @@ impl GpuBudgets {
 ///
 /// # Errors
 /// Refuses the first such GPU, with a proposal that would fit.
-pub(super) fn check(
-    room: &GpuBudgets,
-    setup: &Setup,
-    placement: &Placement,
-) -> Result<(), Refusal> {
+pub(super) fn check(room: &GpuBudgets, setup: &Setup, placement: &Placement) -> anyhow::Result<()> {
     let planner = room.planner(setup, placement);
     for need in planner.needs() {
         let Some(budget) = planner
@@ -122,7 +117,7 @@ pub(super) fn check(
             room.holds(setup, placement, num_envs)
         });
         let sum = need.sum();
-        return Err(Refusal::new(format_args!(
+        bail!(
             "GPU {} has {} free, but at least {} are required ({}), {} in total by estimate; \
              {proposal}; --no-memory-check starts it anyway",
             need.gpu,
@@ -130,7 +125,7 @@ pub(super) fn check(
             sum.certain,
             parts(&need),
             sum.bytes
-        )));
+        );
     }
     Ok(())
 }

@@ -111,11 +111,9 @@ impl RankOptions {
                 false => (self.redirects.of(local_rank), self.tee.of(local_rank)),
             };
             let mut variables = of_rank(env, local_rank, is_virtual)?;
-            variables.extend(
-                task.map(|task| slurm::variables(task, env))
-                    .into_iter()
-                    .flatten(),
-            );
+            if let Some(task) = task {
+                variables.extend(slurm::variables(task, env));
+            }
             let is_it = |rank: &i64| usize::try_from(*rank) == Ok(local_rank);
             ranks.push(RankPlan {
                 local_rank,

@@ -1,11 +1,11 @@
 //! The placement of an `eval` launch: the number of ranks, the GPUs of ranks and environment
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
+use anyhow::{bail, ensure};
 use fit::memory::{MemoryPlanner, Need};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
 use jobs::placement::{Components, Placement, Resources};
-use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 
 use crate::plan::eval::SeatingPlan;
@@ -34,17 +34,6 @@ pub struct LaunchSize {
     pub gpus: usize,
     /// `--virtual-local-rank`: whether each rank sees only its own GPU.
     pub is_virtual: bool,
-}
-
-/// The ranks of a launch, and where they run.
-#[derive(Clone, Debug)]
-pub struct Seats {
-    /// Number of ranks on this node.
-    pub nproc: usize,
-    /// Environment workers and policies, and their GPUs.
-    pub placement: Placement,
-    /// What is said about their number.
-    pub notes: Vec<Note>,
 }
 
 impl LaunchSize {
@@ -88,17 +77,17 @@ impl LaunchSize {
     ///
     /// # Errors
     /// Refuses several tasks or nodes.
-    pub(super) fn check_quick(&self) -> Result<(), Refusal> {
+    pub(super) fn check_quick(&self) -> anyhow::Result<()> {
         let tasks: usize = self.tasks_per_node.iter().sum();
         match (tasks, self.nodes.1) {
             (0, 0 | 1) => Ok(()),
-            (0, nodes) => Err(Refusal::new(format_args!(
-                "--quick runs on one node, but this launch has {nodes}; leave --nnodes out"
-            ))),
-            (tasks, _) => Err(Refusal::new(format_args!(
+            (0, nodes) => {
+                bail!("--quick runs on one node, but this launch has {nodes}; leave --nnodes out")
+            }
+            (tasks, _) => bail!(
                 "--quick runs under one launcher, but srun starts {tasks}, one for each task; use \
                  `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
-            ))),
+            ),
         }
     }
 
@@ -111,16 +100,15 @@ impl LaunchSize {
         }
     }
 
-    /// Returns the ranks and the placement, whether the user gave one or not.
+    /// Returns the number of ranks on this node, and where all ranks run, whether the user gave a
+    /// placement or not.
     ///
     /// # Errors
     /// Refuses a placement that contradicts the launch or the machine.
-    pub fn seat(&self, setup: &Setup, args: &EvalArgs) -> Result<Seats, Refusal> {
+    pub fn seat(&self, setup: &Setup, args: &EvalArgs) -> anyhow::Result<(usize, Placement)> {
         let nodes = self.nodes.1;
         if let Some(config) = setup.num_nodes.filter(|config| *config != nodes) {
-            return Err(Refusal::new(format_args!(
-                "cluster.num_nodes is {config}, --nnodes is {nodes}; give both the same number"
-            )));
+            bail!("cluster.num_nodes is {config}, --nnodes is {nodes}; give both the same number");
         }
         match &setup.components {
             Some(components) => self.placed(components),
@@ -128,70 +116,58 @@ impl LaunchSize {
         }
     }
 
-    fn placed(&self, components: &Components) -> Result<Seats, Refusal> {
+    fn placed(&self, components: &Components) -> anyhow::Result<(usize, Placement)> {
         let (least, nodes) = self.nodes;
         self.refuse_virtual("the placement")?;
-        if least != nodes {
-            return Err(Refusal::new(format_args!(
-                "--nnodes {least}:{nodes} leaves the number of nodes open; a placement needs a \
-                 fixed one"
-            )));
-        }
+        ensure!(
+            least == nodes,
+            "--nnodes {least}:{nodes} leaves the number of nodes open; a placement needs a fixed one"
+        );
         let placement = Placement::new(components, self.resources())?;
         let found = placement.world_size();
         let tasks: usize = self.tasks_per_node.iter().sum();
         let nproc = match self.nproc {
-            Some(_) if tasks > 0 && tasks != found => {
-                return Err(Refusal::new(format_args!(
-                    "srun starts {tasks} tasks, but the placement has {found} rollout worker(s), \
+            Some(_) if tasks > 0 && tasks != found => bail!(
+                "srun starts {tasks} tasks, but the placement has {found} rollout worker(s), \
                      and each task is the rank of one; change one of them"
-                )));
-            }
-            Some(nproc) if tasks == 0 && nproc * nodes != found => {
-                return Err(Refusal::new(format_args!(
-                    "--nproc-per-node is {nproc} on {nodes} node(s), {} ranks in all, but the \
+            ),
+            Some(nproc) if tasks == 0 && nproc * nodes != found => bail!(
+                "--nproc-per-node is {nproc} on {nodes} node(s), {} ranks in all, but the \
                      placement has {found} rollout worker(s), each of which is a rank; leave \
                      --nproc-per-node out, or change one of them",
-                    nproc * nodes
-                )));
-            }
+                nproc * nodes
+            ),
             Some(nproc) => nproc,
-            None if !found.is_multiple_of(nodes) => {
-                return Err(Refusal::new(format_args!(
-                    "the placement has {found} rollout worker(s), which cannot be divided evenly \
+            None if !found.is_multiple_of(nodes) => bail!(
+                "the placement has {found} rollout worker(s), which cannot be divided evenly \
                      among {nodes} nodes"
-                )));
-            }
+            ),
             None => found / nodes,
         };
         refuse_strangers(&placement, self.resources(), &self.ranks_per_node(nproc))?;
-        Ok(Seats {
-            nproc,
-            placement,
-            notes: Vec::new(),
-        })
+        Ok((nproc, placement))
     }
 
     /// Places every rank on a GPU of its own, or as many on one as `--workers-per-gpu` says.
-    fn unplaced(&self, setup: &Setup, args: &EvalArgs) -> Result<Seats, Refusal> {
+    fn unplaced(&self, setup: &Setup, args: &EvalArgs) -> anyhow::Result<(usize, Placement)> {
         let gpus = self.gpus;
         let Some(per_gpu) = args.workers_per_gpu.map(|per_gpu| per_gpu as usize) else {
-            return Ok(self.seats_of(self.nproc.unwrap_or(self.usual), setup, args));
+            let nproc = self.nproc.unwrap_or(self.usual);
+            return Ok((nproc, self.place(nproc, setup, args)));
         };
         self.refuse_virtual("--workers-per-gpu")?;
         let nproc = self.nproc.unwrap_or(per_gpu * gpus.max(1));
-        if gpus > 0 && nproc > per_gpu * gpus {
-            return Err(Refusal::new(format_args!(
-                "--nproc-per-node {nproc} with --workers-per-gpu {per_gpu} needs {} GPUs, {gpus} \
-                 are visible",
-                nproc.div_ceil(per_gpu)
-            )));
-        }
-        Ok(self.seats_of(nproc, setup, args))
+        ensure!(
+            gpus == 0 || nproc <= per_gpu * gpus,
+            "--nproc-per-node {nproc} with --workers-per-gpu {per_gpu} needs {} GPUs, {gpus} are \
+             visible",
+            nproc.div_ceil(per_gpu)
+        );
+        Ok((nproc, self.place(nproc, setup, args)))
     }
 
-    /// Returns the seats of `nproc` ranks without a placement.
-    pub(super) fn seats_of(&self, nproc: usize, setup: &Setup, args: &EvalArgs) -> Seats {
+    /// Places `nproc` ranks of each node for which there is no placement.
+    pub(super) fn place(&self, nproc: usize, setup: &Setup, args: &EvalArgs) -> Placement {
         // The ranks decide in the same way (runtime/src/device/mod.rs); without a GPU all are on GPU 0.
         let asked = asked_gpu(setup, args);
         let gpu = |local_rank: usize, ranks: usize| match (args.workers_per_gpu, self.gpus, asked) {
@@ -204,22 +180,16 @@ impl LaunchSize {
         let of_node = |(node, ranks): (usize, usize)| {
             (0..ranks).map(move |local_rank| node * self.gpus + gpu(local_rank, ranks))
         };
-        Seats {
-            nproc,
-            placement: Placement::of_ranks(ranks_per_node.flat_map(of_node)),
-            notes: Vec::new(),
-        }
+        Placement::of_ranks(ranks_per_node.flat_map(of_node))
     }
 
-    fn refuse_virtual(&self, by: &'static str) -> Result<(), Refusal> {
-        if self.is_virtual {
-            Err(Refusal::new(format_args!(
-                "--virtual-local-rank shows each rank one GPU alone, but {by} gives out all of \
-                 them; leave one of them out"
-            )))
-        } else {
-            Ok(())
-        }
+    fn refuse_virtual(&self, by: &'static str) -> anyhow::Result<()> {
+        ensure!(
+            !self.is_virtual,
+            "--virtual-local-rank shows each rank one GPU alone, but {by} gives out all of them; \
+             leave one of them out"
+        );
+        Ok(())
     }
 }
 
@@ -260,7 +230,7 @@ fn refuse_strangers(
     placement: &Placement,
     resources: Resources,
     ranks_per_node: &[usize],
-) -> Result<(), Refusal> {
+) -> anyhow::Result<()> {
     let ranks = ranks_per_node.iter().enumerate();
     let node_of_rank = ranks.flat_map(|(node, ranks)| std::iter::repeat_n(node, *ranks));
     for ((rank, process), node) in placement.rollout.iter().enumerate().zip(node_of_rank) {
@@ -268,24 +238,23 @@ fn refuse_strangers(
         let Some(of_gpu) = resources.node(gpu) else {
             return Ok(());
         };
-        if of_gpu != node {
-            return Err(Refusal::new(format_args!(
-                "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go \
-                 to nodes in order, {}",
-                each(ranks_per_node)
-            )));
-        }
+        ensure!(
+            of_gpu == node,
+            "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go to \
+             nodes in order, {}",
+            each(ranks_per_node)
+        );
         for worker in placement.workers(rank) {
             let of_worker = placement
                 .env
                 .get(worker)
                 .and_then(|process| resources.node(process.gpu()));
             if let Some(of_worker) = of_worker.filter(|of_worker| *of_worker != node) {
-                return Err(Refusal::new(format_args!(
+                bail!(
                     "environment worker {worker} is on node {of_worker}, and rank {rank}, which \
                      has its environments, on node {node}; across nodes, use a policy server \
                      (`rrun serve`)"
-                )));
+                );
             }
         }
     }

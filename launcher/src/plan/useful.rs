@@ -5,11 +5,11 @@
 //! asked for ─► at most one per unit of work ─► warning above a few per core ─► error beyond memory
 //! ```
 
+use anyhow::ensure;
 use jobs::assign::{Assignment, Shard, idle};
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
 use jobs::job::{Job, Length, Status};
-use jobs::refusal::Refusal;
 use report::compare::sequential::SequentialComparison;
 
 use crate::node::Node;
@@ -89,15 +89,15 @@ pub(super) fn crowd(nproc: usize, cpus: usize) -> Option<Note> {
 ///
 /// # Errors
 /// Refuses the ranks if it does not.
-pub(super) fn check_memory(nproc: usize, node: &Node) -> Result<(), Refusal> {
+pub(super) fn check_memory(nproc: usize, node: &Node) -> anyhow::Result<()> {
     let needed = ByteSize(LEAST.0.saturating_mul(nproc as u64));
-    match node.memory.map(ByteSize) {
-        Some(memory) if needed > memory => Err(Refusal::new(format_args!(
-            "{nproc} ranks need at least {needed} of memory, {LEAST} each before any environment \
-             or policy, but this node has {memory}; --no-memory-check starts them anyway"
-        ))),
-        Some(_) | None => Ok(()),
-    }
+    let memory = node.memory.map_or(needed, ByteSize);
+    ensure!(
+        needed <= memory,
+        "{nproc} ranks need at least {needed} of memory, {LEAST} each before any environment or \
+         policy, but this node has {memory}; --no-memory-check starts them anyway"
+    );
+    Ok(())
 }
 
 /// Returns a note about ranks that will have nothing to do and what would use them, or `None` if

@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::cli::Environment;
 use crate::node::{Node, kib};
 use crate::plan::memory::GpuBudgets;
-use crate::plan::seating::{LaunchSize, Seats};
+use crate::plan::seating::LaunchSize;
 use crate::tools::{print, print_json};
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
@@ -139,9 +139,7 @@ fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
         is_virtual: false,
     };
-    let Seats {
-        nproc, placement, ..
-    } = launch.seat(&setup, eval)?;
+    let (nproc, placement) = launch.seat(&setup, eval)?;
     setup.check(&placement)?;
     let room = match args.eval.gpu_memory {
         Some(size) => GpuBudgets::new(eval, Resources::Labels, &[])?
