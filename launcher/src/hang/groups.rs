@@ -162,7 +162,6 @@ mod tests {
             name: "MainThread".to_owned(),
             doing: doing.to_owned(),
             frames: frames.to_vec(),
-            ..Thread::default()
         };
         RankProcess {
             rank,

@@ -9,9 +9,12 @@
 
 use std::fs;
 use std::io::IoSliceMut;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
+#[cfg(target_arch = "aarch64")]
+use framehop::aarch64::UnwindRegsAarch64 as UnwindRegisters;
+#[cfg(target_arch = "x86_64")]
+use framehop::x86_64::UnwindRegsX86_64 as UnwindRegisters;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
@@ -20,7 +23,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use crate::facts::Facts;
-use crate::maps::{self, Mapping};
+use crate::native::{Mapping, mappings};
 
 /// Threads of one process beyond this number are not captured.
 const MAX_THREADS: usize = 1024;
@@ -57,23 +60,10 @@ pub struct CapturedThread {
     pub facts: Facts,
     /// What it does in the kernel, in words.
     pub doing: String,
-    /// Its registers; `None` if it could not be stopped.
-    pub registers: Option<Registers>,
+    /// The address of its next instruction, and its registers; `None` if it could not be stopped.
+    pub registers: Option<(u64, UnwindRegisters)>,
     /// Memory of its stack.
     pub stack: Stack,
-}
-
-/// The registers from which a stack is unwound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Registers {
-    /// Address of the next instruction.
-    pub instruction: u64,
-    /// Stack pointer.
-    pub stack: u64,
-    /// Frame pointer.
-    pub frame: u64,
-    /// Return address of a leaf function; 0 where the architecture has no such register.
-    pub link: u64,
 }
 
 /// A copy of stack memory.
@@ -98,15 +88,21 @@ impl Stack {
 /// the kernel does not let them, are returned without registers, and a note says why. Those that do
 /// not stop within `patience` stop later, until the calling thread ends.
 pub fn capture(pid: i32, patience: Duration) -> Captured {
-    let mappings = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut captured = Captured {
         pid,
-        mappings: maps::parse(&mappings),
+        mappings: mappings(&maps),
         ..Captured::default()
     };
     let (mut refused, mut late) = (None, 0);
     for tid in thread_ids(pid) {
-        let mut thread = CapturedThread::of_proc(pid, tid);
+        let facts = Facts::read(pid, tid);
+        let mut thread = CapturedThread {
+            tid,
+            doing: facts.doing(pid),
+            facts,
+            ..CapturedThread::default()
+        };
         match thread.stop(pid, patience) {
             Ok(true) => {}
             Ok(false) => late += 1,
@@ -160,17 +156,6 @@ fn thread_ids(pid: i32) -> Vec<i32> {
 }
 
 impl CapturedThread {
-    /// Returns what `/proc` says of a thread.
-    fn of_proc(pid: i32, tid: i32) -> CapturedThread {
-        let facts = Facts::read(pid, tid);
-        CapturedThread {
-            tid,
-            doing: facts.doing(pid),
-            facts,
-            ..CapturedThread::default()
-        }
-    }
-
     /// Stops the thread for as long as it takes to copy its registers and its stack. Returns false
     /// if it has not stopped in time, and will stop later.
     fn stop(&mut self, pid: i32, patience: Duration) -> Result<bool, Errno> {
@@ -184,8 +169,8 @@ impl CapturedThread {
             Some(Stop::Gone) => {}
             Some(Stop::At(signal)) => {
                 self.registers = registers(id);
-                if let Some(registers) = self.registers {
-                    self.stack = stack(pid, registers.stack);
+                if let Some((_, registers)) = self.registers {
+                    self.stack = stack(pid, registers.sp());
                 }
                 ptrace::detach(id, signal).ok();
             }
@@ -243,59 +228,44 @@ fn stop_of(tid: Pid) -> Option<Stop> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn registers(tid: Pid) -> Option<Registers> {
+fn registers(tid: Pid) -> Option<(u64, UnwindRegisters)> {
     let all = ptrace::getregs(tid).ok()?;
-    Some(Registers {
-        instruction: all.rip,
-        stack: all.rsp,
-        frame: all.rbp,
-        link: 0,
-    })
+    Some((all.rip, UnwindRegisters::new(all.rip, all.rsp, all.rbp)))
 }
 
 #[cfg(target_arch = "aarch64")]
-fn registers(tid: Pid) -> Option<Registers> {
+fn registers(tid: Pid) -> Option<(u64, UnwindRegisters)> {
     let all = ptrace::getregs(tid).ok()?;
-    Some(Registers {
-        instruction: all.pc,
-        stack: all.sp,
-        frame: all.regs[29],
-        link: all.regs[30],
-    })
+    let registers = UnwindRegisters::new(all.regs[30], all.sp, all.regs[29]);
+    Some((all.pc, registers))
 }
 
-/// Copies the stack from its innermost frame on, up to its end or [`MAX_STACK`].
+/// Copies the stack from its innermost frame on, up to [`MAX_STACK`], as far as it is mapped.
 fn stack(pid: i32, pointer: u64) -> Stack {
-    let start = pointer.saturating_sub(RED_ZONE);
-    let copy = read(pid, start..start.saturating_add(MAX_STACK));
-    Stack { start, bytes: copy }
-}
-
-/// Reads memory of the process, as far as it is mapped.
-pub(crate) fn read(pid: i32, addresses: Range<u64>) -> Vec<u8> {
     /// Memory is mapped in pages; one that is not ends the copy.
-    const PAGE: u64 = 4096;
-    let mut bytes = Vec::new();
-    let mut at = addresses.start;
-    while at < addresses.end {
-        let end = ((at / PAGE).saturating_add(16) * PAGE).min(addresses.end);
-        let wanted = usize::try_from(end - at).unwrap_or(0);
-        let mut piece = vec![0; wanted];
+    const PAGES: u64 = 16 * 4096;
+    let start = pointer.saturating_sub(RED_ZONE);
+    let end = start.saturating_add(MAX_STACK);
+    let (mut bytes, mut at) = (Vec::new(), start);
+    while at < end {
+        let next = (at / PAGES)
+            .saturating_add(1)
+            .saturating_mul(PAGES)
+            .min(end);
+        let mut piece = vec![0; usize::try_from(next - at).unwrap_or(0)];
         let from = [RemoteIoVec {
             base: usize::try_from(at).unwrap_or(usize::MAX),
-            len: wanted,
+            len: piece.len(),
         }];
         let into = &mut [IoSliceMut::new(&mut piece)];
-        let Ok(copied) = process_vm_readv(Pid::from_raw(pid), into, &from) else {
-            break;
-        };
+        let copied = process_vm_readv(Pid::from_raw(pid), into, &from).unwrap_or(0);
         bytes.extend_from_slice(&piece[..copied]);
-        if copied < wanted {
+        if copied < piece.len() {
             break;
         }
-        at = end;
+        at = next;
     }
-    bytes
+    Stack { start, bytes }
 }
 
 #[cfg(test)]

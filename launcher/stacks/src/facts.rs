@@ -1,10 +1,11 @@
 //! What `/proc` says of a thread: its name and state, and what it waits for in the kernel.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
 
 /// Longest file of `/proc` that is read, in bytes; the largest of interest is `net/tcp`.
-const LONGEST: usize = 4 << 20;
+const LONGEST: u64 = 4 << 20;
 
 /// Facts of one thread at the time of the capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,13 +57,13 @@ impl Facts {
                 ),
             };
         };
-        let name = call_name(call.number).map_or_else(
-            || format!("system call {}", call.number),
-            |name| format!("`{name}`"),
-        );
-        match file(pid, call) {
-            Some(file) => format!("waiting in {name} on {file}"),
-            None => format!("waiting in {name}"),
+        let known = CALLS.iter().find(|(number, ..)| *number == call.number);
+        let Some((_, name, is_on_a_file)) = known else {
+            return format!("waiting in system call {}", call.number);
+        };
+        match file(pid, call).filter(|_| *is_on_a_file) {
+            Some(file) => format!("waiting in `{name}` on {file}"),
+            None => format!("waiting in `{name}`"),
         }
     }
 }
@@ -85,60 +86,36 @@ fn call(text: &str) -> Option<Call> {
     })
 }
 
-/// System calls that processes which hang are found in.
-const CALLS: [(i64, &str); 20] = [
-    (libc::SYS_accept, "accept"),
-    (libc::SYS_accept4, "accept4"),
-    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
-    (libc::SYS_connect, "connect"),
-    (libc::SYS_epoll_pwait, "epoll_pwait"),
+/// System calls that processes which hang are found in, and whether their first argument is the file
+/// descriptor that they wait for.
+const CALLS: [(i64, &str, bool); 21] = [
+    (libc::SYS_accept, "accept", true),
+    (libc::SYS_accept4, "accept4", true),
+    (libc::SYS_clock_nanosleep, "clock_nanosleep", false),
+    (libc::SYS_connect, "connect", true),
+    (libc::SYS_epoll_pwait, "epoll_pwait", false),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_epoll_wait, "epoll_wait"),
-    (libc::SYS_fsync, "fsync"),
-    (libc::SYS_futex, "futex"),
-    (libc::SYS_ioctl, "ioctl"),
-    (libc::SYS_nanosleep, "nanosleep"),
-    (libc::SYS_openat, "openat"),
+    (libc::SYS_epoll_wait, "epoll_wait", false),
+    (libc::SYS_fsync, "fsync", true),
+    (libc::SYS_futex, "futex", false),
+    (libc::SYS_ioctl, "ioctl", true),
+    (libc::SYS_nanosleep, "nanosleep", false),
+    (libc::SYS_openat, "openat", false),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_poll, "poll"),
-    (libc::SYS_ppoll, "ppoll"),
-    (libc::SYS_read, "read"),
-    (libc::SYS_readv, "readv"),
-    (libc::SYS_recvfrom, "recvfrom"),
-    (libc::SYS_recvmsg, "recvmsg"),
-    (libc::SYS_sendto, "sendto"),
-    (libc::SYS_wait4, "wait4"),
-    (libc::SYS_write, "write"),
+    (libc::SYS_poll, "poll", false),
+    (libc::SYS_ppoll, "ppoll", false),
+    (libc::SYS_read, "read", true),
+    (libc::SYS_readv, "readv", true),
+    (libc::SYS_recvfrom, "recvfrom", true),
+    (libc::SYS_recvmsg, "recvmsg", true),
+    (libc::SYS_sendto, "sendto", true),
+    (libc::SYS_wait4, "wait4", false),
+    (libc::SYS_write, "write", true),
+    (libc::SYS_writev, "writev", true),
 ];
-
-/// System calls whose first argument is the file descriptor that they wait for.
-const ON_A_FILE: [i64; 12] = [
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_connect,
-    libc::SYS_fsync,
-    libc::SYS_ioctl,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_write,
-    libc::SYS_writev,
-];
-
-fn call_name(number: i64) -> Option<&'static str> {
-    CALLS
-        .iter()
-        .find(|(known, _)| *known == number)
-        .map(|(_, name)| *name)
-}
 
 /// Returns the file on which `call` waits; of a TCP socket, both of its addresses.
 fn file(pid: i32, call: Call) -> Option<String> {
-    if !ON_A_FILE.contains(&call.number) {
-        return None;
-    }
     let link = fs::read_link(format!("/proc/{pid}/fd/{}", call.argument)).ok()?;
     let link = link.to_string_lossy().into_owned();
     let inode = link
@@ -150,14 +127,11 @@ fn file(pid: i32, call: Call) -> Option<String> {
 
 fn tcp_addresses(pid: i32, inode: &str) -> Option<String> {
     ["tcp", "tcp6"].iter().find_map(|table| {
-        let table = read_limited(Path::new(&format!("/proc/{pid}/net/{table}")))?;
-        addresses_of(&table, inode)
+        let file = File::open(format!("/proc/{pid}/net/{table}")).ok()?;
+        let mut text = String::new();
+        file.take(LONGEST).read_to_string(&mut text).ok()?;
+        addresses_of(&text, inode)
     })
-}
-
-fn read_limited(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    (text.len() <= LONGEST).then_some(text)
 }
 
 /// Finds the socket `inode` in `/proc/<pid>/net/tcp`.
@@ -172,7 +146,7 @@ fn addresses_of(table: &str, inode: &str) -> Option<String> {
 }
 
 /// Parses an address such as `0100007F:733C`; the words are in the byte order of the machine.
-fn address(text: &str) -> Option<std::net::SocketAddr> {
+fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let words: Option<Vec<u32>> = (0..ip.len())
@@ -181,12 +155,10 @@ fn address(text: &str) -> Option<std::net::SocketAddr> {
         .collect();
     let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let ip = match <[u8; 4]>::try_from(bytes.as_slice()) {
-        Ok(four) => std::net::IpAddr::from(four),
-        Err(_) => {
-            std::net::IpAddr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?).to_canonical()
-        }
+        Ok(four) => IpAddr::from(four),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?).to_canonical(),
     };
-    Some(std::net::SocketAddr::new(ip, port))
+    Some(SocketAddr::new(ip, port))
 }
 
 #[cfg(test)]

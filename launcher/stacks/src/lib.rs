@@ -11,10 +11,7 @@
 mod capture;
 mod elf;
 mod facts;
-mod maps;
 mod native;
-mod python;
-mod symbols;
 mod trace;
 
 use std::thread;

@@ -1,40 +1,79 @@
 //! Unwinds captured stacks by the unwind tables of the mapped files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use framehop::{Module, Unwinder};
 
-use crate::capture::{CapturedThread, Registers};
+use crate::capture::CapturedThread;
 use crate::elf::{self, UnwindTables};
-use crate::maps::Mapping;
-use crate::symbols;
 
 #[cfg(target_arch = "aarch64")]
-use framehop::aarch64::{
-    CacheAarch64 as Cache, UnwindRegsAarch64 as UnwindRegisters, UnwinderAarch64 as NativeUnwinder,
-};
+use framehop::aarch64::{CacheAarch64 as Cache, UnwinderAarch64 as NativeUnwinder};
 #[cfg(target_arch = "x86_64")]
-use framehop::x86_64::{
-    CacheX86_64 as Cache, UnwindRegsX86_64 as UnwindRegisters, UnwinderX86_64 as NativeUnwinder,
-};
+use framehop::x86_64::{CacheX86_64 as Cache, UnwinderX86_64 as NativeUnwinder};
 
 /// Frames beyond this number are left out.
 const MAX_FRAMES: usize = 256;
 
-/// Unwind tables and names of functions of files, shared by all processes that have mapped them.
+/// Mappings beyond this number are ignored; a process with all of PyTorch has about 2 000.
+const MAX_MAPPINGS: usize = 65_536;
+
+/// A mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its addresses in the process.
+    pub addresses: Range<u64>,
+    /// Offset in the file of its first byte.
+    pub offset: u64,
+    /// Whether it contains code.
+    pub is_executable: bool,
+    /// Path of the file as the process sees it, or a name such as `[stack]`.
+    pub path: PathBuf,
+}
+
+/// Parses the contents of `/proc/<pid>/maps`. Anonymous mappings and unreadable lines are left out.
+pub fn mappings(text: &str) -> Vec<Mapping> {
+    text.lines()
+        .filter_map(mapping)
+        .take(MAX_MAPPINGS)
+        .collect()
+}
+
+/// Parses one line: `55e0-55f0 r-xp 00001000 08:01 1234   /usr/bin/cat`.
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?;
+    let offset = hex(fields.next()?)?;
+    let path = fields.nth(2)?.trim_start();
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    (!path.is_empty()).then_some(Mapping {
+        addresses: hex(start)?..hex(end)?,
+        offset,
+        is_executable: permissions.contains('x'),
+        path: PathBuf::from(path),
+    })
+}
+
+fn hex(digits: &str) -> Option<u64> {
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// Unwind tables and names of functions of files, shared by all processes that have mapped them:
+/// ranks mostly stand at the same addresses.
 #[derive(Debug, Default)]
 pub struct Files {
     tables: BTreeMap<PathBuf, Option<Arc<UnwindTables>>>,
-    /// Names by address in the file; `None` for an address without a name.
-    names: BTreeMap<PathBuf, BTreeMap<u64, Option<String>>>,
+    names: BTreeMap<CodeAddress, Option<String>>,
 }
 
 /// An address in the code of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CodeAddress {
-    /// The file, as the process names it; `None` for code that belongs to no file.
+    /// The file, as this process names it; `None` for code that belongs to no file.
     pub file: Option<PathBuf>,
     /// The address in the file, or in memory if it belongs to no file.
     pub address: u64,
@@ -46,8 +85,9 @@ pub struct ProcessUnwinder<'a> {
     mappings: &'a [Mapping],
     files: &'a mut Files,
     unwinder: NativeUnwinder<Arc<[u8]>>,
-    /// Files whose tables the unwinder has, with the distance of their addresses in memory.
-    loaded: BTreeMap<PathBuf, Option<u64>>,
+    /// Files whose tables the unwinder has, with their path for this process and the distance of their
+    /// addresses in memory.
+    loaded: BTreeMap<PathBuf, (PathBuf, Option<u64>)>,
 }
 
 impl<'a> ProcessUnwinder<'a> {
@@ -64,11 +104,8 @@ impl<'a> ProcessUnwinder<'a> {
 
     /// Returns the addresses of the frames of `thread`, innermost first.
     pub fn unwind(&mut self, thread: &CapturedThread) -> Vec<CodeAddress> {
-        let Some(registers) = thread.registers else {
-            return Vec::new();
-        };
         loop {
-            let addresses = self.addresses(registers, thread);
+            let addresses = self.addresses(thread);
             // A file is loaded when the first frame in its code is met; then the frames behind it
             // have to be found anew.
             let is_new = addresses.iter().any(|address| self.load(*address));
@@ -81,18 +118,20 @@ impl<'a> ProcessUnwinder<'a> {
         }
     }
 
-    fn addresses(&self, registers: Registers, thread: &CapturedThread) -> Vec<u64> {
+    fn addresses(&self, thread: &CapturedThread) -> Vec<u64> {
+        let Some((instruction, registers)) = thread.registers else {
+            return Vec::new();
+        };
         let mut read = |address| thread.stack.word(address).ok_or(());
         let mut cache = Cache::<framehop::MayAllocateDuringUnwind>::new();
-        let start = unwind_registers(registers);
-        let mut frames =
-            self.unwinder
-                .iter_frames(registers.instruction, start, &mut cache, &mut read);
+        let unwinder = &self.unwinder;
+        let mut frames = unwinder.iter_frames(instruction, registers, &mut cache, &mut read);
         let mut addresses = Vec::new();
         while addresses.len() < MAX_FRAMES
             && let Ok(Some(frame)) = frames.next()
         {
-            addresses.push(lookup_address(frame));
+            // A return address may already belong to the next function.
+            addresses.push(frame.address_for_lookup());
         }
         addresses
     }
@@ -102,20 +141,21 @@ impl<'a> ProcessUnwinder<'a> {
         let Some(mapping) = self.mapping(address) else {
             return false;
         };
-        let path = mapping.path.clone();
-        if self.loaded.contains_key(&path) {
+        let path = &mapping.path;
+        if self.loaded.contains_key(path) {
             return false;
         }
-        let tables = self.files.tables(&self.root, &path);
+        let file = in_root(&self.root, path);
+        let tables = self.files.tables.entry(file.clone());
+        let tables = tables.or_insert_with(|| elf::unwind_tables(&file).map(Arc::new));
+        let tables = tables.clone();
         let bias = tables.as_deref().and_then(|tables| bias(mapping, tables));
         if let (Some(tables), Some(bias)) = (tables, bias) {
-            let addresses = self.extent(&path);
             let name = path.to_string_lossy().into_owned();
-            let sections = sections(&tables);
-            self.unwinder
-                .add_module(Module::new(name, addresses, bias, sections));
+            let module = Module::new(name, self.extent(path), bias, tables.sections.clone());
+            self.unwinder.add_module(module);
         }
-        self.loaded.insert(path, bias);
+        self.loaded.insert(path.clone(), (file, bias));
         true
     }
 
@@ -129,7 +169,7 @@ impl<'a> ProcessUnwinder<'a> {
     }
 
     /// Returns the addresses from the first to the last mapping of the file.
-    fn extent(&self, path: &Path) -> std::ops::Range<u64> {
+    fn extent(&self, path: &Path) -> Range<u64> {
         let of_file = || self.mappings.iter().filter(|mapping| mapping.path == path);
         let start = of_file().map(|mapping| mapping.addresses.start).min();
         let end = of_file().map(|mapping| mapping.addresses.end).max();
@@ -138,80 +178,37 @@ impl<'a> ProcessUnwinder<'a> {
 
     fn in_file(&self, address: u64) -> CodeAddress {
         let mapping = self.mapping(address);
-        let bias = mapping.and_then(|mapping| *self.loaded.get(&mapping.path)?);
-        match (mapping, bias) {
-            (Some(mapping), Some(bias)) => CodeAddress {
-                file: Some(mapping.path.clone()),
-                address: address.wrapping_sub(bias),
-            },
-            (Some(mapping), None) => CodeAddress {
-                file: Some(mapping.path.clone()),
-                address,
-            },
-            (None, _) => CodeAddress {
-                file: None,
-                address,
-            },
+        let loaded = mapping.and_then(|mapping| self.loaded.get(&mapping.path));
+        CodeAddress {
+            file: loaded.map(|(file, _)| file.clone()),
+            address: address.wrapping_sub(loaded.and_then(|(_, bias)| *bias).unwrap_or(0)),
         }
     }
 }
 
 impl Files {
-    fn tables(&mut self, root: &Path, path: &Path) -> Option<Arc<UnwindTables>> {
-        let file = in_root(root, path);
-        let tables = self
-            .tables
-            .entry(file.clone())
-            .or_insert_with(|| elf::unwind_tables(&file).ok().map(Arc::new));
-        tables.clone()
+    /// Finds the names of functions at these addresses, of those that are new.
+    pub fn learn<'a>(&mut self, addresses: impl Iterator<Item = &'a CodeAddress>) {
+        let mut by_file: BTreeMap<&Path, BTreeSet<u64>> = BTreeMap::new();
+        for at in addresses.filter(|at| !self.names.contains_key(at)) {
+            if let Some(file) = &at.file {
+                by_file.entry(file).or_default().insert(at.address);
+            }
+        }
+        for (file, addresses) in by_file {
+            let addresses: Vec<u64> = addresses.into_iter().collect();
+            let names = elf::functions(file, &addresses);
+            for (address, name) in addresses.into_iter().zip(names) {
+                let file = Some(file.to_path_buf());
+                self.names.insert(CodeAddress { file, address }, name);
+            }
+        }
     }
 
-    /// Returns the names of functions at these addresses of a file. Ranks mostly stand at the same
-    /// addresses, so the symbols of a file are searched once, and not for each process.
-    fn names(&mut self, file: PathBuf, wanted: &[u64]) -> &BTreeMap<u64, Option<String>> {
-        let known = self.names.entry(file.clone()).or_default();
-        let is_new = |address: &u64| !known.contains_key(address);
-        let new: Vec<u64> = wanted.iter().copied().filter(is_new).collect();
-        if !new.is_empty() {
-            let functions = elf::functions(&file, &new).unwrap_or_else(|_| vec![None; new.len()]);
-            let name = |function: elf::Function| symbols::readable(&function.name);
-            let names = functions.into_iter().map(|function| function.map(name));
-            known.extend(new.into_iter().zip(names));
-        }
-        known
+    /// Returns the name of the function at this address, if it is known.
+    pub fn name(&self, at: &CodeAddress) -> Option<&String> {
+        self.names.get(at)?.as_ref()
     }
-}
-
-/// Returns the names of functions at these addresses. Files are read as the process `pid` sees them.
-pub fn names(
-    pid: i32,
-    addresses: &[CodeAddress],
-    files: &mut Files,
-) -> BTreeMap<CodeAddress, String> {
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
-    let mut by_file: BTreeMap<&Path, Vec<u64>> = BTreeMap::new();
-    for address in addresses {
-        if let Some(file) = &address.file {
-            by_file.entry(file).or_default().push(address.address);
-        }
-    }
-    let mut names = BTreeMap::new();
-    for (file, mut wanted) in by_file {
-        wanted.sort_unstable();
-        wanted.dedup();
-        let known = files.names(in_root(&root, file), &wanted);
-        for address in wanted {
-            let Some(Some(name)) = known.get(&address) else {
-                continue;
-            };
-            let at = CodeAddress {
-                file: Some(file.to_path_buf()),
-                address,
-            };
-            names.insert(at, name.clone());
-        }
-    }
-    names
 }
 
 /// Returns the path of a file of the process, which may have another root folder. The same files of
@@ -226,45 +223,34 @@ fn in_root(root: &Path, path: &Path) -> PathBuf {
 /// Returns how far the addresses in memory are from those in the file.
 fn bias(mapping: &Mapping, tables: &UnwindTables) -> Option<u64> {
     const PAGE: u64 = 4096;
-    let segment = tables.segments.iter().find(|segment| {
-        let start = segment.offset / PAGE * PAGE;
-        start == mapping.offset
-    })?;
-    Some(
-        mapping
-            .addresses
-            .start
-            .wrapping_sub(segment.address / PAGE * PAGE),
-    )
+    let is_it = |(offset, _): &&(u64, u64)| offset / PAGE * PAGE == mapping.offset;
+    let (_, address) = tables.segments.iter().find(is_it)?;
+    let start = mapping.addresses.start;
+    Some(start.wrapping_sub(address / PAGE * PAGE))
 }
 
-fn sections(tables: &UnwindTables) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
-    let bytes = |section: &Option<elf::Section>| Some(Arc::clone(&section.as_ref()?.bytes));
-    let addresses = |section: &Option<elf::Section>| Some(section.as_ref()?.addresses.clone());
-    ExplicitModuleSectionInfo {
-        base_svma: 0,
-        text_svma: tables.text.clone(),
-        got_svma: tables.got.clone(),
-        eh_frame_svma: addresses(&tables.eh_frame),
-        eh_frame: bytes(&tables.eh_frame),
-        eh_frame_hdr_svma: addresses(&tables.eh_frame_hdr),
-        eh_frame_hdr: bytes(&tables.eh_frame_hdr),
-        ..ExplicitModuleSectionInfo::default()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_has_addresses_offset_and_path() {
+        let text = "55e0a000-55e0f000 r-xp 00002000 fe:00 397 \
+                    /usr/bin/a program (deleted)\n7ffd0000-7ffd1000 rw-p 00000000 00:00 0 \n";
+        let expected = Mapping {
+            addresses: 0x55e0_a000..0x55e0_f000,
+            offset: 0x2000,
+            is_executable: true,
+            path: PathBuf::from("/usr/bin/a program"),
+        };
+        assert_eq!(mappings(text), [expected]);
     }
-}
 
-/// Returns the address by which the function of a frame is found: a return address may already
-/// belong to the next function.
-fn lookup_address(frame: FrameAddress) -> u64 {
-    frame.address_for_lookup()
-}
-
-#[cfg(target_arch = "x86_64")]
-fn unwind_registers(registers: Registers) -> UnwindRegisters {
-    UnwindRegisters::new(registers.instruction, registers.stack, registers.frame)
-}
-
-#[cfg(target_arch = "aarch64")]
-fn unwind_registers(registers: Registers) -> UnwindRegisters {
-    UnwindRegisters::new(registers.link, registers.stack, registers.frame)
+    #[test]
+    fn lines_that_are_no_mappings_are_left_out() {
+        assert_eq!(
+            mappings("\n-\nx-y r-xp 0 0 0 /a\n1-2\n1-2 r-xp z 0 0 /a"),
+            []
+        );
+    }
 }

@@ -1,10 +1,19 @@
 //! Frames with names, from what was captured.
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 
-use crate::capture::{Captured, CapturedThread};
-use crate::native::{self, CodeAddress, Files, ProcessUnwinder};
-use crate::python::{self, PythonFrame, PythonThread};
+use py_spy::config::{Config, LockingStrategy};
+use py_spy::{PythonSpy, StackTrace};
+
+use crate::capture::Captured;
+use crate::native::{CodeAddress, Files, Mapping, ProcessUnwinder};
+
+/// Attempts to read the Python frames of a process that goes on meanwhile.
+const ATTEMPTS: u64 = 5;
+
+/// Python frames of a thread beyond this number are left out.
+const MAX_FRAMES: usize = 256;
 
 /// The stacks of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,8 +35,6 @@ pub struct Thread {
     pub name: String,
     /// What it does in the kernel, in words.
     pub doing: String,
-    /// Whether it holds the lock of the Python interpreter.
-    pub holds_lock: bool,
     /// Its frames, innermost first. A Python function stands between the native functions that it
     /// called and those of the interpreter, which are left out.
     pub frames: Vec<Frame>,
@@ -59,57 +66,75 @@ pub enum Frame {
 pub fn trace(captured: &Captured, files: &mut Files) -> Trace {
     let mut notes = captured.notes.clone();
     let mut unwinder = ProcessUnwinder::new(captured.pid, &captured.mappings, files);
-    let unwound: Vec<Vec<CodeAddress>> = captured
-        .threads
-        .iter()
-        .map(|thread| unwinder.unwind(thread))
-        .collect();
-    let names = native::names(captured.pid, &unwound.concat(), files);
-    let mut python = python_threads(captured, &mut notes);
-    let threads = captured
-        .threads
-        .iter()
-        .zip(unwound)
-        .map(|(thread, addresses)| {
-            let native = addresses
-                .iter()
-                .map(|at| native_frame(at, &names))
-                .collect();
-            Thread::new(thread, native, python.remove(&thread.tid))
+    let threads = captured.threads.iter();
+    let unwound: Vec<Vec<CodeAddress>> = threads.map(|thread| unwinder.unwind(thread)).collect();
+    files.learn(unwound.iter().flatten());
+    let mut python = if is_python(&captured.mappings) {
+        python_threads(captured.pid).unwrap_or_else(|note| {
+            notes.push(note);
+            BTreeMap::new()
         })
-        .collect();
+    } else {
+        BTreeMap::new()
+    };
+    let threads = captured.threads.iter().zip(unwound);
+    let threads = threads.map(|(thread, addresses)| {
+        let native = addresses.iter().map(|at| native_frame(at, files)).collect();
+        let (name, frames) = match python.remove(&thread.tid) {
+            Some(python) => (python.thread_name, merged(native, python.frames)),
+            None => (None, native),
+        };
+        Thread {
+            tid: thread.tid,
+            name: name.unwrap_or_else(|| thread.facts.name.clone()),
+            doing: thread.doing.clone(),
+            frames,
+        }
+    });
     Trace {
         pid: captured.pid,
-        threads,
+        threads: threads.collect(),
         notes,
     }
 }
 
-fn python_threads(captured: &Captured, notes: &mut Vec<String>) -> BTreeMap<i32, PythonThread> {
-    if !python::is_python(&captured.mappings) {
-        return BTreeMap::new();
-    }
-    let threads = match python::threads(captured.pid) {
-        Ok(threads) => threads,
-        Err(note) => {
-            notes.push(note);
-            return BTreeMap::new();
-        }
-    };
-    let is_single = threads.len() == 1;
-    threads
-        .into_iter()
-        .filter_map(|thread| {
-            let tid = thread.tid.or(is_single.then_some(captured.pid))?;
-            Some((tid, thread))
-        })
-        .collect()
+/// Returns whether the process runs Python, by its own file and its libraries.
+fn is_python(mappings: &[Mapping]) -> bool {
+    mappings
+        .iter()
+        .filter_map(|mapping| mapping.path.file_name()?.to_str())
+        .any(|name| name.starts_with("python") || name.starts_with("libpython"))
 }
 
-fn native_frame(address: &CodeAddress, names: &BTreeMap<CodeAddress, String>) -> Frame {
-    let library = address.file.as_deref().and_then(|file| file.file_name());
+/// Returns the Python frames of the threads of `pid` by their ids, or why they cannot be read.
+fn python_threads(pid: i32) -> Result<BTreeMap<i32, StackTrace>, String> {
+    let config = Config {
+        blocking: LockingStrategy::NonBlocking,
+        full_filenames: true,
+        ..Config::default()
+    };
+    // It reads structures of a foreign process that goes on meanwhile, and this is not worth a
+    // launch if it goes wrong.
+    let read = catch_unwind(|| {
+        let mut spy = PythonSpy::retry_new(pid, &config, ATTEMPTS)?;
+        spy.get_stack_traces()
+    });
+    let threads = read
+        .map_err(|_| "its Python frames cannot be read".to_owned())?
+        .map_err(|err| format!("its Python frames cannot be read: {err:#}"))?;
+    // Below Python 3.11 a thread does not know its number.
+    let only = (threads.len() == 1).then_some(pid);
+    let threads = threads.into_iter().filter_map(|thread| {
+        let tid = thread.os_thread_id.and_then(|tid| i32::try_from(tid).ok());
+        Some((tid.or(only)?, thread))
+    });
+    Ok(threads.collect())
+}
+
+fn native_frame(at: &CodeAddress, files: &Files) -> Frame {
+    let library = at.file.as_deref().and_then(|file| file.file_name());
     Frame::Native {
-        function: names.get(address).cloned(),
+        function: files.name(at).cloned(),
         library: library.map_or_else(
             || "unknown code".to_owned(),
             |name| name.to_string_lossy().into_owned(),
@@ -117,34 +142,14 @@ fn native_frame(address: &CodeAddress, names: &BTreeMap<CodeAddress, String>) ->
     }
 }
 
-impl Thread {
-    fn new(thread: &CapturedThread, native: Vec<Frame>, python: Option<PythonThread>) -> Thread {
-        let (name, holds_lock, frames) = match python {
-            Some(python) => (
-                python.name,
-                python.holds_lock,
-                merged(native, python.frames),
-            ),
-            None => (None, false, native),
-        };
-        Thread {
-            tid: thread.tid,
-            name: name.unwrap_or_else(|| thread.facts.name.clone()),
-            doing: thread.doing.clone(),
-            holds_lock,
-            frames,
-        }
-    }
-}
-
 /// Puts the native functions that Python called in front of the Python frames.
-fn merged(native: Vec<Frame>, python: Vec<PythonFrame>) -> Vec<Frame> {
-    let called = native
-        .into_iter()
-        .take_while(|frame| !is_interpreter(frame));
-    let python = python.into_iter().map(|frame| Frame::Python {
-        function: frame.function,
-        file: frame.file,
+fn merged(native: Vec<Frame>, python: Vec<py_spy::Frame>) -> Vec<Frame> {
+    let native = native.into_iter();
+    let called = native.take_while(|frame| !is_interpreter(frame));
+    let python = python.into_iter().take(MAX_FRAMES);
+    let python = python.map(|frame| Frame::Python {
+        function: frame.name,
+        file: frame.filename,
         line: frame.line,
     });
     called.chain(python).collect()
@@ -169,10 +174,15 @@ mod tests {
 
     #[test]
     fn python_frames_replace_those_of_the_interpreter() {
-        let python = PythonFrame {
-            function: "step".to_owned(),
-            file: "env.py".to_owned(),
+        let python = py_spy::Frame {
+            name: "step".to_owned(),
+            filename: "env.py".to_owned(),
             line: 7,
+            module: None,
+            short_filename: None,
+            locals: None,
+            is_entry: false,
+            is_shim_entry: false,
         };
         let stack = vec![
             native("clock_nanosleep"),
