@@ -9,7 +9,6 @@
 //! ```
 
 pub mod guard;
-pub mod last_words;
 pub mod machine;
 pub mod probe;
 pub mod process;
@@ -101,14 +100,12 @@ impl<'a> SupervisedServer<'a> {
         let health = &self.plan.server.health;
         if self.plan.role == ServerRole::Host && ask(health).await.is_ok() {
             let why = format!(
-                "{health} already answers: another server, or that of another launch, is running \
-                 there"
+                "the model server was not started: {health} already answers: another server, or \
+                 that of another launch, is running there"
             );
-            say::error(format_args!("the model server was not started: {why}"));
+            say::error(&why);
             self.on(ServerEvent::Stop);
-            return vec![News::Failed(format!(
-                "the model server was not started: {why}"
-            ))];
+            return vec![News::Failed(why)];
         }
         if self.plan.role == ServerRole::Guest {
             say::info(format_args!(
@@ -139,7 +136,7 @@ impl<'a> SupervisedServer<'a> {
         select! {
             () = answered => self.on(ServerEvent::Answered),
             () = deadline => {
-                self.unanswered = self.probe.as_ref().map(HealthProbe::why).unwrap_or_default();
+                self.unanswered = self.why();
                 self.on(ServerEvent::Deadline)
             }
             () = sleep_until(progress_at.into()), if is_starting => {
@@ -210,10 +207,11 @@ impl<'a> SupervisedServer<'a> {
                 ));
                 return vec![News::Ready];
             }
-            ServerAction::Send(signal) => self
-                .process
-                .iter()
-                .for_each(|process| process.signal(signal)),
+            ServerAction::Send(signal) => {
+                if let Some(process) = &self.process {
+                    process.signal(signal);
+                }
+            }
             ServerAction::Promise(cause, restart) => {
                 let (number, of, after) = (restart.number, restart.of, restart.after.as_secs());
                 let restart = format!("restart {number} of {of} in {after} s, the ranks continue");
@@ -242,24 +240,22 @@ impl<'a> SupervisedServer<'a> {
     fn start(&mut self) -> Vec<News> {
         self.reap();
         self.was_healthy = false;
+        let server = &self.plan.server;
         match ServerProcess::start(self.plan) {
             Ok(process) => {
                 let (pid, log) = (process.pid(), self.plan.log.display());
-                self.process = Some(process);
-                let (health, at_most) = (
-                    &self.plan.server.health,
-                    self.plan.server.start_timeout.0.as_secs(),
-                );
+                let (health, at_most) = (&server.health, server.start_timeout.0.as_secs());
                 say::info(format_args!(
                     "model server started (pid {pid}), its output is in `{log}`; waiting for {health}, at most {at_most} s"
                 ));
+                self.process = Some(process);
                 self.ask();
                 Vec::new()
             }
             Err(err) => {
+                let program = &server.command[0];
                 say::error(format_args!(
-                    "cannot start the model server `{}`: {err}",
-                    self.plan.server.command[0]
+                    "cannot start the model server `{program}`: {err}"
                 ));
                 self.on(ServerEvent::NotStarted)
             }
@@ -276,19 +272,18 @@ impl<'a> SupervisedServer<'a> {
         let Some(since) = self.machine.starting() else {
             return;
         };
-        let (time, limit) = (now() - since, self.plan.server.start_timeout.0);
-        let (health, why) = (
-            &self.plan.server.health,
-            self.probe
-                .as_ref()
-                .map(HealthProbe::why)
-                .unwrap_or_default(),
-        );
+        let server = &self.plan.server;
+        let (time, limit) = ((now() - since).as_secs(), server.start_timeout.0.as_secs());
+        let (health, why) = (&server.health, self.why());
         say::info(format_args!(
-            "model server: still waiting for {health} after {} of {} s: {why}",
-            time.as_secs(),
-            limit.as_secs()
+            "model server: still waiting for {health} after {time} of {limit} s: {why}"
         ));
+    }
+
+    /// Returns the error of the last probe.
+    fn why(&self) -> String {
+        let probe = self.probe.as_ref();
+        probe.map(HealthProbe::why).unwrap_or_default()
     }
 
     fn failure(&self, cause: ServerFailure) -> String {
@@ -296,37 +291,33 @@ impl<'a> SupervisedServer<'a> {
         match cause {
             ServerFailure::Exited(exit) if self.was_healthy => format!("{name} {exit}"),
             ServerFailure::Exited(exit) => format!("{name} {exit} before {health} had answered"),
-            ServerFailure::Silent(time) => {
-                format!(
-                    "{name} was ended: {health} had not answered after {} s ({})",
-                    time.as_secs(),
-                    self.unanswered
-                )
-            }
+            ServerFailure::Silent(time) => format!(
+                "{name} was ended: {health} had not answered after {} s ({})",
+                time.as_secs(),
+                self.unanswered
+            ),
             ServerFailure::NotStarted => format!("{name} could not be started"),
         }
     }
 
     fn name(&self) -> String {
         let program = self.plan.server.command.join(" ");
-        let program: String = if program.chars().count() > 100 {
-            program.chars().take(99).chain(['…']).collect()
-        } else {
-            program
+        let is_long = program.chars().count() > 100;
+        let program = match is_long {
+            true => program.chars().take(99).chain(['…']).collect(),
+            false => program,
         };
-        let pid = self
-            .process
-            .as_ref()
-            .map(|process| format!(", pid {}", process.pid()))
-            .unwrap_or_default();
-        format!("model server (`{program}`{pid})")
+        match &self.process {
+            Some(process) => format!("model server (`{program}`, pid {})", process.pid()),
+            None => format!("model server (`{program}`)"),
+        }
     }
 
+    /// Prints the end of its log.
     fn say_last_lines(&self) {
-        if self.plan.role == ServerRole::Guest {
-            return;
+        if self.plan.role == ServerRole::Host {
+            process::say_last_lines(&self.plan.log);
         }
-        last_words::say(&self.plan.log);
     }
 }
 

@@ -36,7 +36,7 @@ impl HealthProbe {
         let health = health.clone();
         let task = tokio::spawn(async move {
             while let Err(why) = ask(&health).await {
-                said.send_replace(Some(why.to_string()));
+                said.send_replace(Some(why));
                 sleep(PERIOD).await;
             }
             said.send_replace(None);
@@ -65,52 +65,34 @@ impl Drop for HealthProbe {
     }
 }
 
-/// The reason why a server is not healthy.
-#[derive(Debug, thiserror::Error)]
-pub enum HealthError {
-    /// Nothing listens on the port.
-    #[error("connection refused")]
-    Refused,
-    /// There was no connection, or no answer that can be read.
-    #[error(transparent)]
-    Io(io::Error),
-    /// The answer is not one of success.
-    #[error("it answers with status {0}")]
-    Status(u16),
-    /// There was no answer in time.
-    #[error("no answer within {} s", PATIENCE.as_secs())]
-    Silent,
-}
-
-impl From<io::Error> for HealthError {
-    fn from(err: io::Error) -> HealthError {
-        match err.kind() {
-            io::ErrorKind::ConnectionRefused => HealthError::Refused,
-            _ => HealthError::Io(err),
-        }
-    }
-}
-
 /// Probes once.
 ///
 /// # Errors
-/// Returns the reason why the server is not healthy.
-pub async fn ask(health: &Health) -> Result<(), HealthError> {
+/// Says in words why the server is not healthy.
+pub async fn ask(health: &Health) -> Result<(), String> {
     let asked = async {
-        match health {
+        let url = match health {
             Health::Port(port) => {
-                TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await?;
-                Ok(())
+                return TcpStream::connect((Ipv4Addr::LOCALHOST, *port))
+                    .await
+                    .map(drop);
             }
-            Health::Url(url) => match status(url).await? {
-                200..300 => Ok(()),
-                status => Err(HealthError::Status(status)),
-            },
+            Health::Url(url) => url,
+        };
+        match status(url).await? {
+            200..300 => Ok(()),
+            status => {
+                let why = format!("it answers with status {status}");
+                Err(io::Error::other(why))
+            }
         }
     };
-    timeout(PATIENCE, asked)
-        .await
-        .unwrap_or(Err(HealthError::Silent))
+    let silent = || format!("no answer within {} s", PATIENCE.as_secs());
+    let answer = timeout(PATIENCE, asked).await.map_err(|_| silent())?;
+    answer.map_err(|err| match err.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => err.to_string(),
+    })
 }
 
 async fn status(url: &HealthUrl) -> io::Result<u16> {
@@ -134,12 +116,9 @@ fn parse(line: &[u8]) -> Option<u16> {
         version,
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9', b' ']
     );
-    let is_status = is_http && status.len() == 3 && status.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(status)
-        .ok()
-        .filter(|_| is_status)?
-        .parse()
-        .ok()
+    let is_status = status.len() == 3 && status.iter().all(u8::is_ascii_digit);
+    let status = std::str::from_utf8(status).ok();
+    status.filter(|_| is_http && is_status)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -166,13 +145,9 @@ mod tests {
         port
     }
 
-    async fn health(health: &Health) -> Result<(), String> {
-        ask(health).await.map_err(|err| err.to_string())
-    }
-
     async fn answer_to(answer: &'static [u8]) -> Result<(), String> {
         let url = format!("http://127.0.0.1:{}/health", server(answer).await);
-        health(&Health::Url(HealthUrl::parse(&url).expect("a URL"))).await
+        ask(&Health::Url(HealthUrl::parse(&url).expect("a URL"))).await
     }
 
     #[tokio::test]
@@ -198,7 +173,7 @@ mod tests {
     async fn a_probe_waits_until_somebody_listens_and_knows_why_there_was_no_answer() {
         let (held, port) = held_port();
         let port = Health::Port(port);
-        assert_eq!(health(&port).await, Err("connection refused".to_owned()));
+        assert_eq!(ask(&port).await, Err("connection refused".to_owned()));
         let mut probe = HealthProbe::start(&port);
         let limit = Duration::from_secs(60);
         let knows = async {
@@ -211,7 +186,7 @@ mod tests {
         timeout(limit, probe.answered())
             .await
             .expect("it asks again");
-        assert_eq!(health(&port).await, Ok(()));
+        assert_eq!(ask(&port).await, Ok(()));
     }
 
     proptest! {

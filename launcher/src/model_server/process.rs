@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use jobs::time::rfc3339;
 use nix::sys::signal::Signal;
 
+use crate::logs::lines::last_lines;
 use crate::model_server::guard::Guard;
 use crate::plan::ServerPlan;
 use crate::process::command::{ChildCommand, ChildOutput, OutputStream};
@@ -20,12 +21,16 @@ use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Spared, Trace};
 use crate::process::rank::RankProcess;
 use crate::process::start::ParallelStart;
+use crate::say;
 
 /// The variable that marks the descendants of this launcher's model server.
 const MARK: &str = "RRUN_MODEL_SERVER_MARK";
 
 /// Prefix of the log line that marks a start.
-pub const START: &str = "--- rrun starts";
+const START: &str = "--- rrun starts";
+
+/// Number of lines of a failed server to print.
+const LINES: usize = 10;
 
 /// The process of a started server.
 #[derive(Debug)]
@@ -42,9 +47,7 @@ impl ServerProcess {
         let server = &plan.server;
         let file = log(&plan.log, &server.command)?;
         let env = ChildEnvironment::inherited(&server.env)?;
-        let mark = [(MARK.to_owned(), std::process::id().to_string())]
-            .into_iter()
-            .collect();
+        let mark = [(MARK.to_owned(), std::process::id().to_string())].into();
         let env: Vec<Cow<'_, CStr>> = env.with(&[&mark])?;
         let output = ChildOutput {
             stdout: OutputStream::File(file.try_clone()?),
@@ -98,15 +101,10 @@ impl ServerProcess {
     /// Kills the leftovers of the exited server. Returns the number of living processes.
     pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
         self.leader.signal(libc::SIGKILL);
-        let others: BTreeSet<i32> = ranks.iter().copied().chain([self.pid()]).collect();
-        leftovers.signal_of(
-            &others,
-            Trace {
-                pid: self.pid(),
-                mark: &mark(),
-            },
-            Some(Signal::SIGKILL),
-        )
+        let (pid, mark) = (self.pid(), mark());
+        let others = ranks.iter().copied().chain([pid]).collect();
+        let trace = Trace { pid, mark: &mark };
+        leftovers.signal_of(&others, trace, Some(Signal::SIGKILL))
     }
 
     /// Reaps the process, or abandons it if it does not end.
@@ -133,4 +131,44 @@ fn log(path: &Path, command: &[String]) -> io::Result<File> {
         rfc3339(SystemTime::now())
     )?;
     Ok(file)
+}
+
+/// Prints the last output of a server that has failed.
+pub fn say_last_lines(log: &Path) {
+    let path = log.display();
+    match last_lines(log, LINES).map(of_last_start) {
+        Ok(lines) if lines.is_empty() => say::error(format_args!(
+            "model server: `{path}` has nothing since its last start"
+        )),
+        Ok(lines) => {
+            let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+            say::error(format_args!("model server: end of `{path}`:{lines}"));
+        }
+        Err(err) => say::error(format_args!("model server: cannot read `{path}`: {err}")),
+    }
+}
+
+/// Returns the lines of the last start; the log contains all starts.
+fn of_last_start(mut lines: Vec<String>) -> Vec<String> {
+    let start = lines.iter().rposition(|line| line.starts_with(START));
+    lines.drain(..start.map_or(0, |start| start + 1));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_starts_the_last_one_has_the_last_words() {
+        let of = |lines: &[&str]| {
+            of_last_start(lines.iter().map(|&line| line.to_owned()).collect()).join(" ")
+        };
+        let start = format!("{}…", START);
+        assert_eq!(of(&["a", &start, "b", &start, "c", "d"]), "c d");
+        assert_eq!(
+            (of(&["a", "b"]), of(&["a", &start])),
+            ("a b".to_owned(), String::new())
+        );
+    }
 }

@@ -96,11 +96,11 @@ pub struct ServerMachine {
     budget: RestartBudget,
     has_worked: bool,
     is_ending: bool,
-    state: ModelServerState,
+    state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ModelServerState {
+enum State {
     Idle,
     Starting {
         since: Instant,
@@ -135,119 +135,92 @@ impl ServerMachine {
             budget,
             has_worked: false,
             is_ending: false,
-            state: ModelServerState::Idle,
+            state: State::Idle,
         }
     }
 
     /// Returns when the machine needs a [`ServerEvent::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            ModelServerState::Starting { until, .. } | ModelServerState::Pausing { until } => {
-                Some(until)
-            }
-            ModelServerState::Ending { patience, .. } => Some(patience.at()),
-            ModelServerState::Idle | ModelServerState::Healthy { .. } | ModelServerState::Over => {
-                None
-            }
+            State::Starting { until, .. } | State::Pausing { until } => Some(until),
+            State::Ending { patience, .. } => Some(patience.at()),
+            State::Idle | State::Healthy { .. } | State::Over => None,
         }
     }
 
     /// Returns when the current start began, if the server is starting.
     pub fn starting(&self) -> Option<Instant> {
         match self.state {
-            ModelServerState::Starting { since, .. } => Some(since),
+            State::Starting { since, .. } => Some(since),
             _ => None,
         }
     }
 
     /// Returns whether the server is healthy, as far as is known.
     pub fn is_healthy(&self) -> bool {
-        matches!(self.state, ModelServerState::Healthy { .. })
+        matches!(self.state, State::Healthy { .. })
     }
 
     /// Returns whether the server does not run and will not be started.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, ModelServerState::Idle | ModelServerState::Over)
+        matches!(self.state, State::Idle | State::Over)
     }
 
     /// Handles an event that happened at `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: ServerEvent, now: Instant) -> Vec<ServerAction> {
+        use ServerEvent::{Answered, Begin, Deadline, EndIsNear, Exited, Kill, NotStarted, Stop};
+        use State::{Ending, Healthy, Idle, Pausing, Starting};
+        let is_guest = self.role == ServerRole::Guest;
         match (self.state, event) {
-            (ModelServerState::Idle, ServerEvent::Begin) => self.start(now),
-            (ModelServerState::Starting { since, .. }, ServerEvent::Answered) => {
+            (Idle, Begin) | (Pausing { .. }, Deadline) => self.start(now),
+            (Starting { since, .. }, Answered) => {
                 self.has_worked = true;
-                self.state = ModelServerState::Healthy { since: now };
+                self.state = Healthy { since: now };
                 vec![ServerAction::Ready(now - since)]
             }
-            (ModelServerState::Starting { .. }, ServerEvent::NotStarted) => {
+            (Starting { .. }, NotStarted) => {
                 self.failed(ServerFailure::NotStarted, Duration::ZERO, now)
             }
-            (ModelServerState::Starting { .. }, ServerEvent::Exited(exit)) => {
+            (Starting { .. }, Exited(exit)) => {
                 self.failed(ServerFailure::Exited(exit), Duration::ZERO, now)
             }
-            (ModelServerState::Healthy { since }, ServerEvent::Exited(exit)) => {
+            (Healthy { since }, Exited(exit)) => {
                 self.failed(ServerFailure::Exited(exit), now - since, now)
             }
-            (ModelServerState::Starting { .. }, ServerEvent::Deadline) => self.silent(now),
-            (ModelServerState::Pausing { .. }, ServerEvent::Deadline) => self.start(now),
-            (ModelServerState::Ending { then, .. }, ServerEvent::Exited(_)) => {
-                self.ended(then, now)
-            }
-            (
-                ModelServerState::Ending {
-                    then,
-                    patience: StopDeadline::KillAt(_),
-                },
-                ServerEvent::Deadline,
-            ) => self.kill(then, now),
-            (ModelServerState::Ending { .. }, ServerEvent::Deadline) => {
-                self.state = ModelServerState::Over;
-                vec![ServerAction::Abandon]
-            }
-            (
-                ModelServerState::Pausing { .. },
-                ServerEvent::EndIsNear | ServerEvent::Stop | ServerEvent::Kill,
-            )
-            | (ModelServerState::Idle, ServerEvent::Stop) => self.over(),
-            (
-                ModelServerState::Starting { .. } | ModelServerState::Healthy { .. },
-                ServerEvent::Stop | ServerEvent::Kill,
-            ) if self.role == ServerRole::Guest => self.over(),
-            (
-                ModelServerState::Starting { .. } | ModelServerState::Healthy { .. },
-                ServerEvent::Stop,
-            ) => self.end(AfterEnd::Over, now),
-            (ModelServerState::Ending { patience, .. }, ServerEvent::Stop) => {
-                self.state = ModelServerState::Ending {
-                    then: AfterEnd::Over,
-                    patience,
-                };
+            (Starting { .. }, Deadline) => self.silent(now),
+            (Ending { then, .. }, Exited(_)) => match then {
+                AfterEnd::Over => self.over(),
+                AfterEnd::Retry(cause) => self.failed(cause, Duration::ZERO, now),
+            },
+            (Ending { then, patience }, Deadline) => match patience {
+                StopDeadline::KillAt(_) => self.kill(then, now),
+                StopDeadline::GiveUpAt(_) => {
+                    self.state = State::Over;
+                    vec![ServerAction::Abandon]
+                }
+            },
+            (Pausing { .. }, EndIsNear | Stop | Kill) | (Idle, Stop) => self.over(),
+            (Starting { .. } | Healthy { .. }, Stop | Kill) if is_guest => self.over(),
+            (Starting { .. } | Healthy { .. }, Stop) => self.end(AfterEnd::Over, now),
+            (Ending { patience, .. }, Stop) => {
+                let then = AfterEnd::Over;
+                self.state = Ending { then, patience };
                 Vec::new()
             }
-            (
-                ModelServerState::Starting { .. }
-                | ModelServerState::Healthy { .. }
-                | ModelServerState::Ending { .. },
-                ServerEvent::Kill,
-            ) => self.kill(AfterEnd::Over, now),
-            (_, ServerEvent::EndIsNear) => {
+            (Starting { .. } | Healthy { .. } | Ending { .. }, Kill) => {
+                self.kill(AfterEnd::Over, now)
+            }
+            (_, EndIsNear) => {
                 self.is_ending = true;
                 Vec::new()
             }
-            (
-                ModelServerState::Idle
-                | ModelServerState::Starting { .. }
-                | ModelServerState::Healthy { .. }
-                | ModelServerState::Pausing { .. }
-                | ModelServerState::Ending { .. }
-                | ModelServerState::Over,
-                _,
-            ) => Vec::new(),
+            // What is over ignores everything, and no other state is told anything else.
+            (_, Begin | Answered | Exited(_) | NotStarted | Deadline | Stop | Kill) => Vec::new(),
         }
     }
 
     fn start(&mut self, now: Instant) -> Vec<ServerAction> {
-        self.state = ModelServerState::Starting {
+        self.state = State::Starting {
             since: now,
             until: now + self.limits.start_timeout,
         };
@@ -267,7 +240,7 @@ impl ServerMachine {
     }
 
     fn end(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
-        self.state = ModelServerState::Ending {
+        self.state = State::Ending {
             then,
             patience: StopDeadline::KillAt(now + self.limits.stop_timeout),
         };
@@ -275,40 +248,34 @@ impl ServerMachine {
     }
 
     fn kill(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
-        self.state = ModelServerState::Ending {
+        self.state = State::Ending {
             then,
             patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
         };
         vec![ServerAction::Send(libc::SIGKILL)]
     }
 
-    fn ended(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
-        match then {
-            AfterEnd::Over => self.over(),
-            AfterEnd::Retry(cause) => self.failed(cause, Duration::ZERO, now),
-        }
-    }
-
     fn failed(&mut self, cause: ServerFailure, life: Duration, now: Instant) -> Vec<ServerAction> {
         if self.is_ending {
             return self.over();
         }
-        if !self.has_worked {
-            self.state = ModelServerState::Over;
-            return vec![ServerAction::GiveUp(cause, GiveUpReason::NeverWorked)];
-        }
-        let Some(restart) = self.budget.take(life) else {
-            self.state = ModelServerState::Over;
-            return vec![ServerAction::GiveUp(cause, GiveUpReason::Spent)];
+        let restart = self.has_worked.then(|| self.budget.take(life)).flatten();
+        let Some(restart) = restart else {
+            self.state = State::Over;
+            let why = match self.has_worked {
+                true => GiveUpReason::Spent,
+                false => GiveUpReason::NeverWorked,
+            };
+            return vec![ServerAction::GiveUp(cause, why)];
         };
-        self.state = ModelServerState::Pausing {
+        self.state = State::Pausing {
             until: now + restart.after,
         };
         vec![ServerAction::Promise(cause, restart)]
     }
 
     fn over(&mut self) -> Vec<ServerAction> {
-        self.state = ModelServerState::Over;
+        self.state = State::Over;
         Vec::new()
     }
 }
