@@ -27,7 +27,7 @@ const EXIT: Duration = Duration::from_secs(5);
 pub struct FileVersion {
     inode: u64,
     bytes: u64,
-    modified_ns: i64,
+    modified_ns: i128,
 }
 
 impl FileVersion {
@@ -38,10 +38,15 @@ impl FileVersion {
             |meta| Self {
                 inode: meta.ino(),
                 bytes: meta.len(),
-                modified_ns: meta.mtime().saturating_mul(1_000_000_000) + meta.mtime_nsec(),
+                modified_ns: modified(&meta),
             },
         )
     }
+}
+
+/// Returns the modification time of a file in nanoseconds since 1970.
+pub fn modified(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
 /// Opens a regular file for reading. Symbolic links are followed.

@@ -21,16 +21,11 @@ pub enum RecordFormat {
 }
 
 impl RecordFormat {
-    /// Returns the format of a dataset that exists: the first that it may have.
+    /// Returns the format of a dataset that exists.
     pub fn of_path(path: &Path) -> Self {
-        let mut all = Self::value_variants().iter().copied();
-        all.find(|format| format.is_at(path)).unwrap_or_default()
-    }
-
-    fn is_at(self, path: &Path) -> bool {
-        match self {
-            Self::Hdf5 => path.is_file(),
-            Self::Lerobot => path.is_dir(),
+        match path.is_dir() {
+            true => Self::Lerobot,
+            false => Self::Hdf5,
         }
     }
 

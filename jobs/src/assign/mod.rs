@@ -8,6 +8,18 @@
 //! A static assignment depends on jobs, world size and rank alone, so a restarted rank finds the
 //! work that it left. A job in steps, or one that is as long as its policy, is not split. A shared
 //! job (`total_num_envs`) is split by environments, whatever the rule.
+//!
+//! Stages: ranges of episodes that the ranks run one after the other, each over all jobs.
+//!
+//! ```text
+//!            0    5    10   15     22         33
+//! job 0      ├────┼────┼────┼──────┼──────────┤ …     all jobs up to episode 5, then all up to 10
+//! job 1      ├────┼────┼────┼──────┼──────────┤ …
+//! ```
+//! A test that looks at episode `r` of every job would wait for the last job if ranks ran job after
+//! job. Each stage begins a job again, which costs a build of its environments. Stages therefore
+//! grow by half of what was done before: their number is logarithmic, and a run that ends at any
+//! point has run at most half more than the test needed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,14 +28,13 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Job, Length, Status};
+use crate::numbers::Numbers;
 use crate::placement::{Placement, Seat, Share};
 
 pub mod lease;
 mod only;
-mod stages;
 
 pub use only::Only;
-pub use stages::stages;
 
 /// Rule that assigns jobs or episodes to ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -239,6 +250,71 @@ fn pieces(job: &Job, shard: Shard) -> usize {
             usize::try_from(job.selected(count)).unwrap_or(usize::MAX)
         }
         (None, ..) => 1,
+    }
+}
+
+/// Number of episodes of the first stage, at least: few enough to stop a hopeless policy at once.
+const FIRST: u64 = 5;
+
+/// Returns the stages of a run on `world_size` ranks, all of which must agree on them. A run with a
+/// single job has one stage, because its episodes are in order anyway.
+pub fn stages(jobs: &[Job], assignment: Assignment, world_size: usize) -> Vec<Range<u64>> {
+    let jobs: Vec<&Job> = pending(jobs).map(|(_, job)| job).collect();
+    let count = |job: &&Job| match job.length {
+        Length::Episodes(count) => count,
+        Length::Steps(_) | Length::Policy => 1,
+    };
+    let longest = jobs.iter().map(count).max().unwrap_or(0);
+    if jobs.len() < 2 {
+        return cut(longest, longest.max(1));
+    }
+    let width = |job: &&Job| side_by_side(job, assignment, world_size);
+    let widest = jobs.iter().map(width).max().unwrap_or(1);
+    cut(longest, widest.max(FIRST))
+}
+
+/// Returns how many episodes of a job run at the same time.
+fn side_by_side(job: &Job, assignment: Assignment, world_size: usize) -> u64 {
+    let is_split = assignment.shard == Shard::Episodes || assignment.assign == Assign::Dynamic;
+    match (job.total_num_envs, is_split) {
+        (Some(total), _) => total as u64,
+        (None, true) => (job.num_envs as u64).saturating_mul(world_size as u64),
+        (None, false) => job.num_envs as u64,
+    }
+}
+
+/// Cuts `0..count` into stages of at least `least` episodes.
+fn cut(count: u64, least: u64) -> Vec<Range<u64>> {
+    let mut stages = Vec::new();
+    let mut begin = 0;
+    while begin < count {
+        let end = (begin + least.max(begin / 2)).min(count);
+        stages.push(begin..end);
+        begin = end;
+    }
+    stages
+}
+
+impl Work {
+    /// Returns the episodes of a stage; `None` if this rank has none of them. The job must not
+    /// select episodes itself.
+    pub fn in_stage(&self, stage: &Range<u64>) -> Option<Self> {
+        let Length::Episodes(count) = self.job.length else {
+            return (stage.start == 0).then(|| self.clone());
+        };
+        let episodes = stage.start..stage.end.min(count);
+        self.episodes(episodes.clone()).next()?;
+        if episodes == (0..count) {
+            return Some(self.clone());
+        }
+        let job = Job {
+            only: Some(Numbers::between(episodes)),
+            ..self.job.clone()
+        };
+        Some(Self {
+            job,
+            ..self.clone()
+        })
     }
 }
 

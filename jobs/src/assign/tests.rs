@@ -318,3 +318,82 @@ mod idle {
         }
     }
 }
+
+mod stages {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::assign::work;
+    use crate::placement::Placement;
+    use crate::samples;
+
+    fn jobs(lengths: &[u64]) -> Vec<Job> {
+        let entry = |(index, length): (usize, &u64)| {
+            json!({"name": format!("j{index}"), "num_episodes": length,
+                   "arena_env_args": {"environment": "reach", "num_envs": 2}})
+        };
+        samples::jobs(lengths.iter().enumerate().map(entry))
+    }
+
+    #[test]
+    fn stages_grow_by_half_of_what_was_done() {
+        let by_job = Assignment::default();
+        let found = stages(&jobs(&[40, 12]), by_job, 1);
+        assert_eq!(found, [0..5, 5..10, 10..15, 15..22, 22..33, 33..40]);
+        assert_eq!(stages(&jobs(&[40]), by_job, 1).len(), 1, "one job");
+    }
+
+    #[test]
+    fn a_stage_keeps_all_environments_busy() {
+        let by_episode = Assignment {
+            assign: Assign::Dynamic,
+            shard: Shard::Episodes,
+        };
+        assert_eq!(stages(&jobs(&[40, 40]), by_episode, 8)[0], 0..16);
+    }
+
+    #[test]
+    fn a_job_that_is_over_has_no_part_of_a_later_stage() {
+        let works = work(
+            &jobs(&[9, 4]),
+            &Placement::of_ranks(vec![0]),
+            Assignment::default(),
+            0,
+        );
+        let only = |stage| {
+            let of = |work: &Work| Some(work.in_stage(&stage)?.job.only?.to_string());
+            works.iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(only(0..5), [Some("0-4".to_owned()), None]);
+        assert_eq!(only(5..9), [Some("5-8".to_owned()), None]);
+        assert_eq!(works[1].in_stage(&(0..5)), Some(works[1].clone()));
+        assert_eq!(works[1].in_stage(&(5..9)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn all_stages_of_all_ranks_have_every_episode_once(
+            lengths in prop::collection::vec(1_u64..60, 1..4), ranks in 1_usize..4, by_episode: bool,
+        ) {
+            let jobs = jobs(&lengths);
+            let shard = if by_episode { Shard::Episodes } else { Shard::Jobs };
+            let assignment = Assignment { shard, ..Assignment::default() };
+            let placement = Placement::of_ranks(vec![0; ranks]);
+            let mut found: Vec<Vec<u64>> = vec![Vec::new(); jobs.len()];
+            for stage in stages(&jobs, assignment, ranks) {
+                for rank in 0..ranks {
+                    let works = work(&jobs, &placement, assignment, rank);
+                    for work in works.iter().filter_map(|work| work.in_stage(&stage)) {
+                        let index = work.job.index.0;
+                        found[index].extend(work.episodes(0..lengths[index]));
+                    }
+                }
+            }
+            for (found, length) in found.iter_mut().zip(&lengths) {
+                found.sort_unstable();
+                prop_assert_eq!(&*found, &(0..*length).collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
-use crate::experiment::run::{Unused, note, number};
 use crate::experiment::runs::similar_to;
+use crate::experiment::{Unused, note, number};
 use crate::refusal::{MISSPELT, Refusal, most_similar};
 use crate::settings::kinds::PY_NAME;
 use crate::settings::names;

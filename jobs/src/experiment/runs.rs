@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::experiment::Run;
 use crate::experiment::change::Change;
-use crate::experiment::run::Run;
 use crate::refusal::{LIKE_NAME, Refusal, most_similar};
 use crate::settings::{self, names};
 use crate::tree;

@@ -9,9 +9,8 @@
 //! appears later is no input, because a run may write files that its jobs name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
@@ -19,7 +18,7 @@ use std::{fmt, io};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::files::{self, MAX_DOCUMENT_BYTES};
+use crate::files::{self, MAX_DOCUMENT_BYTES, modified};
 use crate::job::Job;
 use crate::layout::{RunFolder, write_whole};
 use crate::sha256::{self, Sum};
@@ -260,11 +259,6 @@ fn since(
         sha256: if is_same { then.sha256.clone() } else { found },
         ..now.clone()
     }
-}
-
-/// Returns the modification time of a file in nanoseconds since 1970.
-pub fn modified(metadata: &Metadata) -> i128 {
-    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
 /// The sums of the files that the policies of a run are made of: valid as long as size and time stay

@@ -116,11 +116,8 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// Returns an error if the folder or a file exists and cannot be read.
 pub fn read_all(folder: &Path, accepted: &Accepted) -> io::Result<Vec<Contents>> {
-    let mut paths = files(folder)?.into_iter();
-    paths.try_fold(Vec::new(), |mut all, path| {
-        all.push(read(&path, accepted)?);
-        Ok(all)
-    })
+    let paths = files(folder)?;
+    paths.iter().map(|path| read(path, accepted)).collect()
 }
 
 /// Reads a journal: the lines that are results of the accepted runs.

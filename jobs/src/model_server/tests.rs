@@ -90,3 +90,69 @@ fn a_configuration_has_it_too_and_its_refusals_name_the_file() {
     assert_eq!(server.command[2].as_str(), "exec serve ${HOME}");
     assert_eq!(server.health.to_string().as_str(), "http://h:8001/");
 }
+
+mod health {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(text: &str) -> Result<(String, u16, String), Refusal> {
+        HealthUrl::parse(text).map(|url| (url.host, url.port, url.path))
+    }
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let of = |host: &str, port, path: &str| Ok((host.to_owned(), port, path.to_owned()));
+        let found = parts("http://127.0.0.1:8000/health");
+        assert_eq!(found, of("127.0.0.1", 8000, "/health"));
+        assert_eq!(parts("http://localhost"), of("localhost", 80, "/"));
+        let shown = parts("http://[::1]:81/v1?x=1#top");
+        assert_eq!(shown, of("::1", 81, "/v1?x=1"));
+        assert_eq!(parts("http://h?x"), of("h", 80, "/?x"));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused_with_a_reason() {
+        let reasons = [
+            ("https://h", "http://"),
+            ("h:8000", "http://"),
+            ("http://", "no host"),
+            ("http://:80/", "no host"),
+            ("http://h:", "port"),
+            ("http://h:0", "port"),
+            ("http://h:+8", "port"),
+            ("http://h:65536", "port"),
+            ("http://${oc.env:HOST}/", "port"),
+            ("http://[::1/", "brackets"),
+            ("http://[::1]8/", "brackets"),
+            ("http://me@h/", "user name"),
+            ("http://h/a b", "blank"),
+            ("http://h/\r\nX: y", "blank"),
+        ];
+        for (url, reason) in reasons {
+            assert!(
+                parts(url).unwrap_err().to_string().contains(reason),
+                "{url}: {:?}",
+                parts(url)
+            );
+        }
+    }
+
+    #[test]
+    fn a_url_reads_as_it_was_written() {
+        let written = |text: &str| Health::Url(HealthUrl::parse(text).unwrap()).to_string();
+        assert_eq!(written("http://[::1]:81/v1"), "http://[::1]:81/v1");
+        assert_eq!(written("http://h"), "http://h:80/".to_owned());
+        assert_eq!(Health::Port(81).to_string(), "port 81".to_owned());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_url_that_reads_back_or_refused(text in "(http://)?[\\PC\\r\\n]{0,30}") {
+            if let Ok(url) = HealthUrl::parse(&text) {
+                prop_assert!(url.path.starts_with('/') && !url.path.contains(['\r', '\n']));
+                prop_assert_eq!(HealthUrl::parse(&Health::Url(url.clone()).to_string()), Ok(url));
+            }
+        }
+    }
+}

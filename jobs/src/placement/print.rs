@@ -18,13 +18,6 @@ pub struct Tenants {
     pub rollout: Vec<usize>,
 }
 
-impl Tenants {
-    /// Returns whether environments and policies share the GPU.
-    pub fn are_shared(&self) -> bool {
-        !self.env.is_empty() && !self.rollout.is_empty()
-    }
-}
-
 impl Placement {
     /// Returns the processes that use each GPU, by the number of the GPU.
     pub fn tenants(&self) -> BTreeMap<usize, Tenants> {
@@ -43,7 +36,7 @@ impl Placement {
     }
 
     /// Returns how many of `total` environments render on `gpu`.
-    pub fn envs_on(&self, gpu: usize, total: usize) -> usize {
+    fn envs_on(&self, gpu: usize, total: usize) -> usize {
         let seats = (0..self.world_size()).flat_map(|rank| self.seats(rank, total));
         seats.filter(|seat| seat.gpu == gpu).count()
     }
@@ -59,13 +52,13 @@ impl Placement {
             let policies = tenants.rollout.iter();
             let policies = policies.map(|rank| format!("RolloutWorker {rank}"));
             let who: Vec<_> = envs.chain(policies).collect();
-            let what = match (tenants.are_shared(), tenants.env.is_empty(), total) {
-                (true, ..) => " (shared)".to_owned(),
-                (false, true, _) => " (policy inference)".to_owned(),
-                (false, false, Some(total)) => {
+            let what = match (tenants.env.is_empty(), tenants.rollout.is_empty(), total) {
+                (false, false, _) => " (shared)".to_owned(),
+                (true, ..) => " (policy inference)".to_owned(),
+                (false, true, Some(total)) => {
                     format!(" ({})", counted(self.envs_on(gpu, total), "environment"))
                 }
-                (false, false, None) => " (environments)".to_owned(),
+                (false, true, None) => " (environments)".to_owned(),
             };
             format!("GPU {gpu}: {}{what}", who.join(" + "))
         };

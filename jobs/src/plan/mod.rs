@@ -12,8 +12,13 @@
 //! A run is defined by what its results depend on: its jobs by name, each with its environment,
 //! policy, seed, length and rules, and the contents of the files that these name. The number of
 //! ranks and environments, where they run, and what is filmed may change with every start.
+//!
+//! Another user may have written a plan: jobs and model server must be those of a jobs file before a
+//! name becomes a path or a number the bound of a loop, and `--resume` takes over no option but those
+//! of `eval`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -21,18 +26,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::assign::Only;
-use crate::eval_args::EvalArgs;
-use crate::file::JobFile;
+use crate::eval_args::{self, EvalArgs, resume};
+use crate::file::{self, JobFile};
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::inputs::InputFile;
 use crate::job::{Job, Length};
 use crate::journal::Provenance;
 use crate::layout::RunFolder;
-use crate::model_server::ModelServer;
-use crate::refusal::Refusal;
+use crate::model_server::{self, ModelServer};
+use crate::refusal::{Refusal, Refused};
 use crate::{policies, secrets, trust};
 
-mod checked;
 mod difference;
 mod identity;
 mod inputs;
@@ -207,7 +211,7 @@ impl RunPlan {
                 plan.schema
             )));
         }
-        checked::complete(&mut plan, &written)
+        complete(&mut plan, &written)
             .map_err(|err| Refusal::at(format_args!("`{path}` cannot be used"), err))?;
         Ok(plan)
     }
@@ -218,6 +222,106 @@ fn unusable(folder: &RunFolder) -> impl Fn(io::Error) -> Refusal + '_ {
     |err| {
         let folder = folder.root().display();
         Refusal::at(format_args!("cannot use run folder `{folder}`"), err)
+    }
+}
+
+/// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
+/// each fit; counts that take more than a minute to iterate over do not.
+const MAX_EPISODES_OF_ALL: u64 = 1 << 30;
+
+/// Upper limit for the ranks of a run, far beyond any machine.
+const MAX_WORLD_SIZE: u64 = 1 << 20;
+
+/// Completes a plan by its jobs and its model server, which are those of a jobs file; a job may also
+/// have the episodes of `--only`. `written` is the JSON of the plan.
+///
+/// # Errors
+/// Refuses the first field whose value `rrun` would never have written.
+fn complete(plan: &mut RunPlan, written: &Value) -> Result<(), Refusal> {
+    at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE)?;
+    let entries = match &written["jobs"] {
+        Value::Array(entries) => entries,
+        other => {
+            return Err(Refusal::found(
+                "field jobs",
+                other,
+                "expected a list of jobs",
+            ));
+        }
+    };
+    plan.jobs = file::jobs(entries)?;
+    if plan.jobs.len() != entries.len() {
+        return Err(Refusal::at(
+            "field jobs",
+            "variants are not written as jobs",
+        ));
+    }
+    let episodes = plan.jobs.iter().map(|job| match job.length {
+        Length::Episodes(count) => count,
+        Length::Steps(_) | Length::Policy => 0,
+    });
+    at_most("jobs: episodes in all", episodes.sum(), MAX_EPISODES_OF_ALL)?;
+    plan.model_server = model_server::read(&written[model_server::FIELD])?;
+    Ok(())
+}
+
+/// Checks the command-line options that `--resume` is to take over.
+///
+/// # Errors
+/// Refuses the first option that no command line can have left in a plan.
+fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
+    let other = plan
+        .options
+        .keys()
+        .find(|name| !eval_args::is_taken_over(name));
+    other.map_or(Ok(()), |name| {
+        let place = format!("options field {}", name.escape_debug());
+        Err(Refusal::at(
+            place,
+            "it is not an option that --resume takes over",
+        ))
+    })
+}
+
+fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
+    if found <= limit {
+        return Ok(());
+    }
+    let reason = format!("found {found}, expected a whole number up to {limit}");
+    Err(Refusal::at(format_args!("field {field}"), reason))
+}
+
+impl EvalArgs {
+    /// Parses the arguments after `eval`; `--resume` adds the options of its run.
+    ///
+    /// # Errors
+    /// Refuses a folder without a run, and arguments that cannot be parsed.
+    pub fn read_words(words: &[OsString]) -> Result<Self, Refused> {
+        let args = Self::parse_words(words)?;
+        let Some(dir) = &args.resume else {
+            return Ok(args);
+        };
+        let folder = RunFolder::new(dir);
+        if !folder.plan().exists() {
+            return Err(Refused::Input(Refusal::new(format_args!(
+                "`{}` has no plan.json, so there is no run to resume; start one with --jobs and \
+                 --output",
+                dir.display()
+            ))));
+        }
+        let run = RunPlan::read(&folder)?;
+        check_options(&run).map_err(|err| {
+            let path = folder.plan();
+            Refusal::at(format_args!("`{}` cannot be used", path.display()), err)
+        })?;
+        let mut options = run.options;
+        options.insert("seed".to_owned(), run.seed.to_string());
+        let taken_over = options
+            .iter()
+            .filter(|(name, _)| !args.given.contains_key(*name));
+        let word = |(name, value): (&String, &String)| resume::word(name, value).into();
+        let all: Vec<_> = words.iter().cloned().chain(taken_over.map(word)).collect();
+        Ok(Self::parse_words(&all)?)
     }
 }
 
