@@ -270,7 +270,26 @@ fn stack(pid: i32, pointer: u64) -> Stack {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
     use super::*;
+
+    #[test]
+    fn the_exit_of_a_child_that_ends_meanwhile_is_left_to_its_parent() {
+        let mut child = Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .expect("sleep starts");
+        let tid = Pid::from_raw(child.id().cast_signed());
+        ptrace::seize(tid, Options::empty()).expect("a child may be traced");
+        child.kill().expect("it runs");
+        rig::wait::until("its end", || {
+            matches!(stop_of(tid), Some(Stop::Gone)).then_some(())
+        });
+        let status = child.wait().expect("it has not been waited for");
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+    }
 
     #[test]
     fn a_word_outside_the_copy_is_none() {

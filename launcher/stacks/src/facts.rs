@@ -61,7 +61,7 @@ impl Facts {
         let Some((_, name, is_on_a_file)) = known else {
             return format!("waiting in system call {}", call.number);
         };
-        match file(pid, call).filter(|_| *is_on_a_file) {
+        match is_on_a_file.then(|| file(pid, call.argument)).flatten() {
             Some(file) => format!("waiting in `{name}` on {file}"),
             None => format!("waiting in `{name}`"),
         }
@@ -114,9 +114,9 @@ const CALLS: [(i64, &str, bool); 21] = [
     (libc::SYS_writev, "writev", true),
 ];
 
-/// Returns the file on which `call` waits; of a TCP socket, both of its addresses.
-fn file(pid: i32, call: Call) -> Option<String> {
-    let link = fs::read_link(format!("/proc/{pid}/fd/{}", call.argument)).ok()?;
+/// Returns the file behind a descriptor; of a TCP socket, both of its addresses.
+fn file(pid: i32, descriptor: u64) -> Option<String> {
+    let link = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
     let link = link.to_string_lossy().into_owned();
     let inode = link
         .strip_prefix("socket:[")
