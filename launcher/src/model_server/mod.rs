@@ -158,19 +158,10 @@ impl<'a> SupervisedServer<'a> {
         self.on(ServerEvent::Exited(exit))
     }
 
-    /// Announces the end of the launch: from now on an exit of the server is not reported.
-    pub fn end_is_near(&mut self) {
-        self.on(ServerEvent::EndIsNear);
-    }
-
-    /// Tells the server to end.
-    pub fn stop(&mut self) {
-        self.on(ServerEvent::Stop);
-    }
-
-    /// Kills the server.
-    pub fn kill(&mut self) {
-        self.on(ServerEvent::Kill);
+    /// Tells the server that the launch is ending ([`ServerEvent::EndIsNear`]), that it is not needed
+    /// any more, or that it must end at once.
+    pub fn tell(&mut self, event: ServerEvent) {
+        self.on(event);
     }
 
     /// Kills the leftovers of a server that has exited. Returns the number of living processes.

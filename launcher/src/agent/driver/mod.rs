@@ -31,6 +31,7 @@ use crate::hang::timer::FileTimer;
 use crate::logs::folder::LogFolder;
 use crate::logs::tail::Tail;
 use crate::model_server::SupervisedServer;
+use crate::model_server::machine::ServerEvent;
 use crate::page::LivePage;
 use crate::plan::{FailurePolicy, LaunchPlan, Sender};
 use crate::process::exit::CANNOT_RUN;
@@ -229,9 +230,9 @@ impl<'a> LaunchDriver<'a> {
             "Received {number} death signal, shutting down workers ({name})"
         ));
         events::record(&self.round, &Happening::Signal { name: &name });
-        self.server
-            .iter_mut()
-            .for_each(SupervisedServer::end_is_near);
+        if let Some(server) = &mut self.server {
+            server.tell(ServerEvent::EndIsNear);
+        }
         self.is_told_to_end = true;
         // New clients are refused rather than left waiting.
         self.front = None;

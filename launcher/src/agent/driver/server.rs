@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::agent::driver::{LaunchDriver, SWEEP_PERIOD};
 use crate::agent::event::{GroupEvent, LaunchEnd};
+use crate::model_server::machine::ServerEvent;
 use crate::model_server::{News, SupervisedServer};
 use crate::say;
 use crate::signals::names::signal_name;
@@ -75,13 +76,13 @@ impl LaunchDriver<'_> {
             return;
         };
         match end {
-            LaunchEnd::Killed { .. } => server.kill(),
+            LaunchEnd::Killed { .. } => server.tell(ServerEvent::Kill),
             LaunchEnd::Succeeded
             | LaunchEnd::LeftOut
             | LaunchEnd::Failed
             | LaunchEnd::FailedElsewhere
             | LaunchEnd::NotStarted
-            | LaunchEnd::Stopped { .. } => server.stop(),
+            | LaunchEnd::Stopped { .. } => server.tell(ServerEvent::Stop),
         }
     }
 
@@ -99,7 +100,7 @@ impl LaunchDriver<'_> {
             select! {
                 received = self.signals.recv() => {
                     say::warning(format_args!("{} while the model server was ending: killed", signal_name(received.number)));
-                    server.kill();
+                    server.tell(ServerEvent::Kill);
                 }
                 _ = self.exits.recv() => {}
                 _ = server.recv() => {}
