@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::slice;
 use std::time::SystemTime;
 
-use crate::events::{self, EventRank, Happening, RankEnding};
+use crate::events::Event;
 use crate::failure::{Casualty, Hang, RankFailure, not_started};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::lines::last_lines;
@@ -85,14 +85,6 @@ impl LocalRank {
         Some(self.process.as_ref()?.pid().as_raw())
     }
 
-    /// Returns its process, which may have ended, for the event log.
-    pub fn who(&self) -> EventRank {
-        EventRank {
-            rank: self.id,
-            pid: self.pid().unwrap_or_default(),
-        }
-    }
-
     /// Returns how its process failed.
     pub fn casualty(&self) -> Option<&Casualty> {
         self.casualty.as_ref()
@@ -150,19 +142,24 @@ impl LocalRank {
             return;
         }
         let code = exit.returncode();
-        let end = match ended.stopped_by {
-            _ if exit.is_success() => RankEnding::Succeeded,
-            Some(_) => RankEnding::Terminated { code },
-            None => RankEnding::Failed {
-                code,
-                error: RankFailure::read(ended.clone(), self.logs.error_file.as_deref()).error,
-            },
+        let event = |state| {
+            Event::of_state(state)
+                .about(rank, pid)
+                .with("exit_code", code)
         };
-        let usage = ended
-            .usage
-            .and_then(|usage| serde_json::to_value(usage).ok());
-        let who = self.who();
-        events::record(round, &Happening::Ended { who, end, usage });
+        let event = match ended.stopped_by {
+            _ if exit.is_success() => event("SUCCEEDED"),
+            Some(_) => event("TERMINATED"),
+            None => {
+                let error_file = self.logs.error_file.as_deref();
+                let error = RankFailure::read(ended.clone(), error_file).error;
+                event("FAILED").failed(code, error)
+            }
+        };
+        match ended.usage.map(serde_json::to_value) {
+            Some(Ok(usage)) => event.with("usage", usage).record(round),
+            _ => event.record(round),
+        }
     }
 }
 
@@ -379,8 +376,9 @@ fn start(
 ) -> Result<(), usize> {
     let (processes, failed) = processes(round, ranks, attempt);
     for (rank, process) in ranks.iter_mut().zip(processes) {
+        let pid = process.pid().as_raw();
         rank.process = Some(process);
-        events::record(round, &Happening::Started(rank.who()));
+        Event::of_state("START").about(rank.id, pid).record(round);
     }
     let Some(NotStarted { index, err }) = failed else {
         return Ok(());

@@ -25,7 +25,7 @@ use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::WorkerGroup;
 use crate::agent::last_words;
 use crate::agent::peers::{NodePeers, alone};
-use crate::events::{self, Happening};
+use crate::events::Event;
 use crate::front::FrontPort;
 use crate::hang::timer::FileTimer;
 use crate::logs::folder::LogFolder;
@@ -229,7 +229,9 @@ impl<'a> LaunchDriver<'a> {
         say::warning(format_args!(
             "Received {number} death signal, shutting down workers ({name})"
         ));
-        events::record(&self.round, &Happening::Signal { name: &name });
+        Event::ours("rrun.signal")
+            .with("signal", name.as_ref())
+            .record(&self.round);
         if let Some(server) = &mut self.server {
             server.tell(ServerEvent::EndIsNear);
         }
@@ -243,7 +245,9 @@ impl<'a> LaunchDriver<'a> {
     /// it is forwarded to the ranks.
     fn pass_on(&self, number: i32) {
         let name = signal_name(number);
-        events::record(&self.round, &Happening::Signal { name: &name });
+        Event::ours("rrun.signal")
+            .with("signal", name.as_ref())
+            .record(&self.round);
         match self.plan.signals.sender {
             Sender::SlurmToStep => {
                 say::warning(format_args!(
@@ -343,12 +347,11 @@ impl<'a> LaunchDriver<'a> {
         self.peers.leave(end.reason()).await;
         self.end_server().await;
         self.flush().await;
-        events::record(
-            &self.round,
-            &Happening::Over {
-                is_success: end == LaunchEnd::Succeeded,
-            },
-        );
+        let state = match end {
+            LaunchEnd::Succeeded => "SUCCEEDED",
+            _ => "FAILED",
+        };
+        Event::of_state(state).record(&self.round);
         match end {
             LaunchEnd::Succeeded | LaunchEnd::LeftOut | LaunchEnd::NotStarted => {}
             LaunchEnd::Failed | LaunchEnd::FailedElsewhere => self.report(),

@@ -1,14 +1,14 @@
 //! The exchange with the other nodes: handles their notices and tells them about failures here.
 
 use std::fmt::Display;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobs::error_chain::chain;
 
 use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd};
-use crate::events::{self, Happening};
+use crate::events::Event;
 use crate::failure::not_started;
 use crate::model_server::SupervisedServer;
 use crate::rendezvous::messages::Notice;
@@ -90,8 +90,14 @@ impl LaunchDriver<'_> {
         }
         self.round.place = place;
         let after = self.joining_since.elapsed().unwrap_or_default();
-        events::record(&self.round, &Happening::Met { after });
-        events::record(&self.round, &Happening::Assigned);
+        Event::of_state("RENDEZVOUS")
+            .after(after)
+            .with("group_world_size", self.round.place.nodes)
+            .record(&self.round);
+        // Takes no time after the rendezvous.
+        Event::of_state("ASSIGN_WORKER_RANKS")
+            .after(Duration::ZERO)
+            .record(&self.round);
         self.end_attempt();
         self.attempt = Attempt::default();
         GroupEvent::Joined { attempt }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LossReason, Scope};
-use crate::events::{self, Happening};
+use crate::events::Event;
 use crate::logs::attempt::{AttemptLogs, LoggedRank};
 use crate::page::LivePage;
 use crate::process::leftover::{Reach, Trace};
@@ -148,8 +148,13 @@ impl LaunchDriver<'_> {
             self.others(rank)
         );
         say::of_rank(Level::Warning, failed.id(), failed.pid(), line);
-        let who = failed.who();
-        events::record(&self.round, &Happening::Restart { who, restart });
+        Event::ours("rrun.rank.restart")
+            .about(failed.id(), failed.pid().unwrap_or_default())
+            .with("attempt", restart.attempt)
+            .with("restart", number)
+            .with("of", of)
+            .with("after_s", after.as_secs())
+            .record(&self.round);
     }
 
     /// Reports to the user, and to the other ranks, that a rank has died for good.
@@ -165,10 +170,12 @@ impl LaunchDriver<'_> {
         let reason = format!("{}; {why}", failed.failure());
         let line = format_args!("{reason}{}", self.others(rank));
         say::of_rank(Level::Error, failed.id(), failed.pid(), line);
-        let (who, reason) = (failed.who(), reason.as_str());
-        events::record(&self.round, &Happening::Lost { who, reason });
-        self.peers
-            .lost(&self.round.place, failed.id().global, reason);
+        Event::ours("rrun.rank.lost")
+            .about(failed.id(), failed.pid().unwrap_or_default())
+            .with("reason", reason.as_str())
+            .record(&self.round);
+        let rank = failed.id().global;
+        self.peers.lost(&self.round.place, rank, &reason);
     }
 
     fn others(&self, rank: usize) -> &'static str {
