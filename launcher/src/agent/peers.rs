@@ -4,7 +4,6 @@ use std::future::pending;
 use std::time::Duration;
 
 use crate::plan::LaunchPlan;
-use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::Rendezvous;
 use crate::rendezvous::fixed;
 use crate::rendezvous::messages::{Notice, RendezvousCommand};
@@ -19,29 +18,16 @@ const SHORT: Duration = Duration::from_secs(5);
 
 /// The other nodes of the launch.
 #[derive(Debug)]
-pub enum NodePeers<'a> {
-    /// There are none: this node hosts the store, and there is nothing to agree on.
-    Alone {
-        /// The plan of the launch.
-        plan: &'a LaunchPlan,
-        /// The id of the launch.
-        launch: String,
-        /// The store of the ranks.
-        store: AgentStore,
-        /// Number of rounds so far.
-        rounds: u32,
-    },
-    /// There are several nodes, which meet in a rendezvous.
-    Nodes {
-        /// The plan of the launch.
-        plan: &'a LaunchPlan,
-        /// How the nodes meet.
-        how: &'a RendezvousPlan,
-        /// The id of the launch if this node turns out to be the first.
-        launch: String,
-        /// The rendezvous, from the first [`NodePeers::join`] to the end.
-        rendezvous: Option<Rendezvous>,
-    },
+pub struct NodePeers<'a> {
+    plan: &'a LaunchPlan,
+    /// The id of the launch; among several nodes, if this one turns out to be the first.
+    launch: String,
+    /// The store of the ranks, if this node is the only one: then there is nothing to agree on.
+    store: Option<AgentStore>,
+    /// Number of rounds of a single node so far.
+    rounds: u32,
+    /// The rendezvous of several nodes, from the first [`NodePeers::join`] to the end.
+    rendezvous: Option<Rendezvous>,
 }
 
 impl<'a> NodePeers<'a> {
@@ -49,124 +35,84 @@ impl<'a> NodePeers<'a> {
     /// [`NodePeers::join`]. `launch` is the id of the launch; several nodes agree on the id of the
     /// first of them.
     pub fn new(plan: &'a LaunchPlan, launch: String) -> Result<NodePeers<'a>, StoreError> {
-        if let Some(how) = &plan.rendezvous {
-            return Ok(NodePeers::Nodes {
-                plan,
-                how,
-                launch,
-                rendezvous: None,
-            });
-        }
-        Ok(NodePeers::Alone {
+        let store = match plan.rendezvous {
+            Some(_) => None,
+            None => Some(AgentStore::open(&plan.store)?),
+        };
+        Ok(NodePeers {
             plan,
             launch,
-            store: AgentStore::open(&plan.store)?,
+            store,
             rounds: 0,
+            rendezvous: None,
         })
     }
 
     /// Joins the next round. On a single node the round begins at once; among several nodes,
     /// [`Notice::Joined`] reports its beginning.
     pub fn join(&mut self) -> Result<Option<NodePlace>, StoreError> {
-        match self {
-            NodePeers::Alone {
-                plan,
-                launch,
-                store,
-                rounds,
-            } => {
-                if *rounds > 0 {
-                    store.renew(&plan.store)?;
-                }
-                *rounds += 1;
-                let place = NodePlace {
-                    launch: launch.clone(),
-                    ..alone(plan, Some(store), *rounds - 1)
-                };
-                show(plan, store, place.assigned);
-                Ok(Some(place))
+        if let Some(store) = &mut self.store {
+            if self.rounds > 0 {
+                store.renew(&self.plan.store)?;
             }
-            NodePeers::Nodes {
-                rendezvous: Some(rendezvous),
-                ..
-            } => {
-                rendezvous.command(RendezvousCommand::Join);
-                Ok(None)
-            }
-            NodePeers::Nodes {
-                plan,
-                how,
-                launch,
-                rendezvous,
-            } => {
-                *rendezvous = Some(Rendezvous::start(plan, how, launch.clone()));
-                Ok(None)
-            }
+            let place = NodePlace {
+                launch: self.launch.clone(),
+                ..alone(self.plan, Some(store), self.rounds)
+            };
+            self.rounds += 1;
+            show(self.plan, store, place.assigned);
+            return Ok(Some(place));
         }
+        if !self.command(RendezvousCommand::Join)
+            && let Some(how) = &self.plan.rendezvous
+        {
+            let rendezvous = Rendezvous::start(self.plan, how, self.launch.clone());
+            self.rendezvous = Some(rendezvous);
+        }
+        Ok(None)
+    }
+
+    /// Tells the rendezvous something. Returns whether there is one.
+    fn command(&self, command: RendezvousCommand) -> bool {
+        let Some(rendezvous) = &self.rendezvous else {
+            return false;
+        };
+        rendezvous.command(command);
+        true
     }
 
     /// Waits for the next notice from the other nodes. Cancel-safe: dropping the future loses no
     /// notice.
     pub async fn recv(&mut self) -> Notice {
-        match self {
-            NodePeers::Nodes {
-                rendezvous: Some(rendezvous),
-                ..
-            } => rendezvous.recv().await,
-            NodePeers::Nodes {
-                rendezvous: None, ..
-            }
-            | NodePeers::Alone { .. } => pending().await,
+        match &mut self.rendezvous {
+            Some(rendezvous) => rendezvous.recv().await,
+            None => pending().await,
         }
     }
 
     /// Tells the other nodes that a rank failed on this one.
     pub fn failed(&self, failure: String, restarts: bool) {
-        if let NodePeers::Nodes {
-            rendezvous: Some(rendezvous),
-            ..
-        } = self
-        {
-            rendezvous.command(RendezvousCommand::Failed { failure, restarts });
-        }
+        self.command(RendezvousCommand::Failed { failure, restarts });
     }
 
     /// Tells the other nodes that all ranks of this one have succeeded. Returns whether there are
     /// other nodes to wait for.
     pub fn done(&self) -> bool {
-        let NodePeers::Nodes {
-            rendezvous: Some(rendezvous),
-            ..
-        } = self
-        else {
-            return false;
-        };
-        rendezvous.command(RendezvousCommand::Done);
-        true
+        self.command(RendezvousCommand::Done)
     }
 
     /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
     /// ranks of `place` meet, and by another one that tells that there are such keys.
     pub fn lost(&self, place: &NodePlace, rank: usize, reason: &str) {
-        if let NodePeers::Nodes {
-            how,
-            rendezvous: Some(rendezvous),
-            ..
-        } = self
-            && how.nodes_return
-        {
+        let how = self.plan.rendezvous.as_ref();
+        if how.is_some_and(|how| how.nodes_return) {
             let failure = reason.to_owned();
-            rendezvous.command(RendezvousCommand::LostRank { failure });
+            self.command(RendezvousCommand::LostRank { failure });
         }
-        let (NodePeers::Alone { plan, .. } | NodePeers::Nodes { plan, .. }) = self;
-        let meeting = format!("rrun/lost/{}/{}", plan.run_id, place.round);
+        let meeting = format!("rrun/lost/{}/{}", self.plan.run_id, place.round);
         // In this order: who finds the second key finds the first.
         let keys = [format!("{meeting}/{rank}"), format!("{meeting}/any")];
-        if let NodePeers::Alone {
-            store: AgentStore::Hosted { handle, .. },
-            ..
-        } = self
-        {
+        if let Some(AgentStore::Hosted { handle, .. }) = &self.store {
             for key in keys {
                 if let Err(err) = handle.set(&key, reason.as_bytes()) {
                     tracing::warn!("`{key}` is not in the store: {err}");
@@ -187,9 +133,7 @@ impl<'a> NodePeers<'a> {
     /// Leaves the rendezvous. `why` is the reason that the other nodes read if they cannot go on
     /// because this node hosts their store.
     pub async fn leave(&mut self, why: Option<String>) {
-        if let NodePeers::Nodes { rendezvous, .. } = self
-            && let Some(rendezvous) = rendezvous.take()
-        {
+        if let Some(rendezvous) = self.rendezvous.take() {
             rendezvous.leave(why).await;
         }
     }
