@@ -114,7 +114,7 @@ impl RankFailure {
     fn new(
         casualty: Casualty,
         error_file: Option<&Path>,
-        content: Result<Option<Value>, ErrorFileError>,
+        content: anyhow::Result<Option<Value>>,
     ) -> RankFailure {
         let seen = casualty
             .at
@@ -171,14 +171,10 @@ impl RankFailure {
 /// Returns the failures that the launcher did not cause, the root cause first.
 pub fn by_themselves(failures: &[RankFailure]) -> Vec<&RankFailure> {
     let root = root_cause(failures);
-    let others = (0..failures.len()).filter(|index| Some(*index) != root);
-    let others = others
-        .map(|index| &failures[index])
-        .filter(|failure| is_own(&failure.casualty));
-    root.map(|index| &failures[index])
-        .into_iter()
-        .chain(others)
-        .collect()
+    let is_other = |index: &usize| Some(*index) != root && is_own(&failures[*index].casualty);
+    let others = (0..failures.len()).filter(is_other);
+    let all = root.into_iter().chain(others);
+    all.map(|index| &failures[index]).collect()
 }
 
 /// Returns the index of the failure that came first. A rank that was ended for its hang precedes the
@@ -230,16 +226,7 @@ fn explain(casualty: &Casualty) -> String {
     }
 }
 
-/// The reason why an error file is unusable.
-#[derive(Debug, thiserror::Error)]
-enum ErrorFileError {
-    #[error(transparent)]
-    Read(#[from] io::Error),
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-}
-
-fn read(path: &Path) -> Result<Option<Value>, ErrorFileError> {
+fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     // A rank may have put anything in its place.
     let file = match jobs::files::open(path) {
         Ok(file) => file,
@@ -254,9 +241,9 @@ fn read(path: &Path) -> Result<Option<Value>, ErrorFileError> {
 /// Returns `message.extraInfo.timestamp`, or `timestamp` beside a `message` that is a string; as a
 /// number or a string.
 fn timestamp(error: &Value) -> Option<u64> {
-    let value = match error.get("message")? {
-        Value::Object(message) => message.get("extraInfo")?.get("timestamp")?,
-        _ => error.get("timestamp")?,
+    let value = match error.get("message")?.is_object() {
+        true => error.pointer("/message/extraInfo/timestamp")?,
+        false => error.get("timestamp")?,
     };
     match value {
         Value::String(text) => text.trim().parse().ok(),
@@ -267,19 +254,13 @@ fn timestamp(error: &Value) -> Option<u64> {
 /// Returns `message` if it is a string; if it is an object, its `py_callstack`, else its own
 /// `message`, else `<N/A>`.
 fn message(error: &Value) -> Option<String> {
-    match error.get("message")? {
-        Value::Object(message) => {
-            let callstack = message
-                .get("extraInfo")
-                .and_then(|info| info.get("py_callstack"));
-            Some(
-                callstack
-                    .or(message.get("message"))
-                    .map_or_else(|| "<N/A>".to_owned(), text),
-            )
-        }
-        other => Some(text(other)),
+    let message = error.get("message")?;
+    if !message.is_object() {
+        return Some(text(message));
     }
+    let callstack = message.pointer("/extraInfo/py_callstack");
+    let found = callstack.or(message.get("message"));
+    Some(found.map_or_else(|| "<N/A>".to_owned(), text))
 }
 
 fn text(value: &Value) -> String {

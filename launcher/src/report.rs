@@ -1,6 +1,5 @@
 //! The failure report: the box that torchrun prints and that other tools parse.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use jobs::time;
@@ -18,17 +17,9 @@ pub fn render(title: &str, host: &str, failures: &[RankFailure]) -> String {
     let Some(root) = root_cause(failures) else {
         return String::new();
     };
-    // Each call of `date` starts a process, so times are converted once per second: most ranks fail
-    // in the same one.
-    let seconds: BTreeSet<u64> = failures.iter().map(|failure| failure.timestamp).collect();
-    let times: BTreeMap<u64, String> = seconds
-        .into_iter()
-        .map(|second| (second, time::local(second)))
-        .collect();
-    let blocks: Vec<String> = failures
-        .iter()
-        .enumerate()
-        .map(|(index, failure)| block(index, host, &times[&failure.timestamp], failure))
+    let blocks = failures.iter().enumerate();
+    let blocks: Vec<String> = blocks
+        .map(|(index, failure)| block(index, host, failure))
         .collect();
     let others: Vec<&str> = blocks
         .iter()
@@ -59,7 +50,8 @@ fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
         .unwrap_or(0)
 }
 
-fn block(index: usize, host: &str, time: &str, failure: &RankFailure) -> String {
+fn block(index: usize, host: &str, failure: &RankFailure) -> String {
+    let time = time::local(failure.timestamp);
     let casualty = &failure.casualty;
     let (rank, local_rank, pid) = (casualty.rank.global, casualty.rank.local, casualty.pid);
     let code = casualty.exit.returncode();
