@@ -172,7 +172,7 @@ fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: Laun
 /// Runs a launch to its end. Returns the exit code of a launch that is refused, with the reason
 /// printed.
 fn run(plan: &LaunchPlan, env: &Environment, begun: Begun) -> Result<LaunchEnd, ExitCode> {
-    let lock = FolderLock::new(plan);
+    let mut lock = FolderLock::new(plan);
     let (runtime, caught) = begun;
     let mut signals = {
         let _context = runtime.enter();
@@ -186,12 +186,12 @@ fn run(plan: &LaunchPlan, env: &Environment, begun: Begun) -> Result<LaunchEnd, 
             let page = eval.page.as_ref();
             page.map_or(Ok(()), LivePage::check).map_err(refuse)?;
         }
-        let goes_on = runtime.block_on(taken(plan, &lock, &mut signals.ends));
+        let goes_on = runtime.block_on(taken(plan, &mut lock, &mut signals.ends));
         if goes_on.map_err(refuse)? {
             eval.settle(lock.launch()).map_err(refuse)?;
         }
     }
-    let end = agent::launch(plan, &lock, runtime, signals);
+    let end = agent::launch(plan, &mut lock, runtime, signals);
     let Some(eval) = &plan.eval else {
         return Ok(end);
     };
@@ -225,7 +225,7 @@ fn look_for_all(
 /// they have met. Returns whether the launch goes on, or was told to end while it waited.
 async fn taken(
     plan: &LaunchPlan,
-    lock: &FolderLock,
+    lock: &mut FolderLock,
     signals: &mut Signals,
 ) -> Result<bool, Box<dyn std::error::Error>> {
     let Some(eval) = &plan.eval else {

@@ -11,7 +11,7 @@ use jobs::rank_env::FRONT_VARIABLE;
 use tempfile::TempDir;
 
 use crate::hang::plan::TIMER_FILE;
-use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
+use crate::plan::{FailurePolicy, LaunchPlan};
 use crate::rank_id::RankId;
 use crate::rendezvous::place::{Assigned, NodePlace};
 
@@ -49,31 +49,29 @@ impl Round<'_> {
     /// Returns the `NAME=value` entry that only this rank has in its environment. Only ranks that
     /// may restart on their own have one.
     pub fn mark(&self, index: usize) -> String {
-        format!("{MARK}={}.{index}", std::process::id())
+        format!("{MARK}={}", mark(index))
     }
 
-    /// Returns the variables of `rank` that do not come from the plan. `attempt` is its restart
+    /// Returns the variables of a rank that do not come from the plan. `attempt` is its restart
     /// count. Without `error_file` its variable is empty, as torchrun leaves it with `--log-dir
     /// /dev/null`.
     pub fn variables(
         &self,
-        rank: &RankPlan,
+        rank: RankId,
         attempt: u32,
         error_file: Option<&Path>,
     ) -> BTreeMap<String, String> {
         let (plan, place) = (self.plan, &self.place);
-        let Assigned(base, world, base_of_role, world_of_role) = place.assigned;
-        let index = rank.local_rank - plan.ranks.first().map_or(0, |first| first.local_rank);
+        let Assigned(_, world, base_of_role, world_of_role) = place.assigned;
         // Python's spelling: torch compares with the exact string `True`.
-        let has_agent_store = if place.master.is_agent_store {
-            "True"
-        } else {
-            "False"
+        let has_agent_store = match place.master.is_agent_store {
+            true => "True",
+            false => "False",
         };
-        [
-            ("RANK", (base + index).to_string()),
+        let torchrun_s = [
+            ("RANK", rank.global.to_string()),
             ("GROUP_RANK", place.node.to_string()),
-            ("ROLE_RANK", (base_of_role + index).to_string()),
+            ("ROLE_RANK", (base_of_role + rank.index).to_string()),
             ("ROLE_NAME", plan.role.clone()),
             ("LOCAL_WORLD_SIZE", plan.ranks.len().to_string()),
             ("WORLD_SIZE", world.to_string()),
@@ -87,72 +85,53 @@ impl Round<'_> {
             ("TORCHELASTIC_USE_AGENT_STORE", has_agent_store.to_owned()),
             (
                 "TORCHELASTIC_ERROR_FILE",
-                error_file.map_or_else(String::new, |path| path.display().to_string()),
+                error_file.map_or_else(String::new, text),
             ),
             ("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.spec.clone()),
-        ]
-        .into_iter()
-        .chain(self.of_isolated(index))
-        .chain(
-            self.plan
-                .eval
-                .is_some()
-                .then(|| (LAUNCH_VARIABLE, place.launch.clone())),
-        )
-        .chain(self.front.clone().map(|socket| (FRONT_VARIABLE, socket)))
-        .chain(self.of_page())
-        .chain(self.of_pulse(index))
-        .chain(self.of_timer())
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        ];
+        let all = torchrun_s.into_iter().chain(self.ours(rank.index));
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Returns the variables for ranks that have a page. They do not need its token.
-    fn of_page(&self) -> Vec<(&'static str, String)> {
-        let page = self.plan.eval.as_ref().and_then(|eval| eval.page.as_ref());
-        match page {
-            None => Vec::new(),
-            Some(_) => vec![
-                (PAGE_VARIABLE, "1".to_owned()),
-                (PAGE_TOKEN_VARIABLE, String::new()),
-            ],
+    /// Returns the variables that torchrun does not set.
+    fn ours(&self, index: usize) -> Vec<(&'static str, String)> {
+        let mut ours = Vec::new();
+        if self.plan.failure_policy == FailurePolicy::Isolate {
+            // Restart counts differ, so everything that belongs to all ranks of a round is named by
+            // the number of the round instead.
+            ours.push(("RRUN_FAILURE_POLICY", "isolate".to_owned()));
+            ours.push(("RRUN_ROUND", self.place.round.to_string()));
+            ours.push((MARK, mark(index)));
         }
-    }
-
-    /// Returns the variable for ranks that have a file timer.
-    fn of_timer(&self) -> Option<(&'static str, String)> {
-        let path = self.timer.as_ref()?;
-        Some((TIMER_FILE, path.to_string_lossy().into_owned()))
-    }
-
-    /// Returns the variable for a rank that tells how far it is. The value of another launch, in
-    /// which this one runs, is not passed on.
-    fn of_pulse(&self, index: usize) -> Vec<(&'static str, String)> {
-        let path = self
-            .pulses
-            .as_ref()
-            .map(|folder| folder.path().join(index.to_string()));
-        let path = path.map(|path| path.to_string_lossy().into_owned());
-        match (path, self.plan.is_built_in) {
-            (Some(path), _) => vec![(PULSE_VARIABLE, path)],
-            (None, true) => vec![(PULSE_VARIABLE, String::new())],
-            (None, false) => Vec::new(),
+        if let Some(eval) = &self.plan.eval {
+            ours.push((LAUNCH_VARIABLE, self.place.launch.clone()));
+            if eval.page.is_some() {
+                // Ranks do not need its token.
+                ours.push((PAGE_VARIABLE, "1".to_owned()));
+                ours.push((PAGE_TOKEN_VARIABLE, String::new()));
+            }
         }
-    }
-
-    /// Returns the variables for ranks that restart on their own. Their restart counts differ, so
-    /// everything that belongs to all ranks of a round is named by the number of the round instead.
-    fn of_isolated(&self, index: usize) -> Vec<(&'static str, String)> {
-        if self.plan.failure_policy == FailurePolicy::Torchrun {
-            return Vec::new();
+        match &self.pulses {
+            Some(folder) => {
+                let path = folder.path().join(index.to_string());
+                ours.push((PULSE_VARIABLE, text(&path)));
+            }
+            // That of another launch, in which this one runs, is not passed on.
+            None if self.plan.is_built_in => ours.push((PULSE_VARIABLE, String::new())),
+            None => {}
         }
-        let mark = self.mark(index).split_off(MARK.len() + 1);
-        vec![
-            ("RRUN_FAILURE_POLICY", "isolate".to_owned()),
-            ("RRUN_ROUND", self.place.round.to_string()),
-            (MARK, mark),
-        ]
+        ours.extend(self.front.clone().map(|socket| (FRONT_VARIABLE, socket)));
+        ours.extend(self.timer.as_deref().map(|path| (TIMER_FILE, text(path))));
+        ours
     }
+}
+
+fn mark(index: usize) -> String {
+    format!("{}.{index}", std::process::id())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -189,6 +168,16 @@ mod tests {
         }
     }
 
+    fn of_rank_1(
+        plan: &LaunchPlan,
+        is_agent_store: bool,
+        attempt: u32,
+        error_file: Option<&Path>,
+    ) -> BTreeMap<String, String> {
+        let round = round(plan, is_agent_store);
+        round.variables(round.rank(1), attempt, error_file)
+    }
+
     #[track_caller]
     fn has(variables: &BTreeMap<String, String>, wanted: &[(&str, &str)]) {
         for (name, value) in wanted {
@@ -204,7 +193,7 @@ mod tests {
     fn a_rank_learns_its_place_in_the_world() {
         let mut plan = plan(&["true"], 3);
         let error = Some(Path::new("/logs/error.json"));
-        let variables = round(&plan, true).variables(&plan.ranks[1], 2, error);
+        let variables = of_rank_1(&plan, true, 2, error);
         let wanted = [
             ("RANK", "5"),
             ("ROLE_RANK", "2"),
@@ -224,7 +213,7 @@ mod tests {
         // Local ranks that begin later count from the node's first, and without a log folder the
         // error file is the empty string.
         plan.ranks.iter_mut().for_each(|rank| rank.local_rank += 3);
-        let variables = round(&plan, false).variables(&plan.ranks[1], 0, None);
+        let variables = of_rank_1(&plan, false, 0, None);
         let wanted = [
             ("RANK", "5"),
             ("TORCHELASTIC_ERROR_FILE", ""),
@@ -240,7 +229,7 @@ mod tests {
             ..plan(&["true"], 2)
         };
         let round = round(&isolated, true);
-        let own = round.variables(&isolated.ranks[1], 5, None);
+        let own = round.variables(round.rank(1), 5, None);
         let wanted = [
             ("RRUN_FAILURE_POLICY", "isolate"),
             ("RRUN_ROUND", "7"),

@@ -424,16 +424,10 @@ fn command<'a>(
     rank: &mut LocalRank,
     attempt: u32,
 ) -> io::Result<ChildCommand<'a>> {
-    let plan = round
-        .plan
-        .ranks
-        .get(rank.id.index)
-        .ok_or_else(|| io::Error::other("there is no such rank"))?;
-    let output = rank
-        .logs
-        .output
-        .take()
-        .ok_or_else(|| io::Error::other("it runs already"))?;
-    let variables = round.variables(plan, attempt, rank.logs.error_file.as_deref());
+    let plan = round.plan.ranks.get(rank.id.index);
+    let plan = plan.ok_or_else(|| io::Error::other("there is no such rank"))?;
+    let output = rank.logs.output.take();
+    let output = output.ok_or_else(|| io::Error::other("it runs already"))?;
+    let variables = round.variables(rank.id, attempt, rank.logs.error_file.as_deref());
     Ok(ChildCommand::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
 }

@@ -1,6 +1,5 @@
 //! The lock on the run folder of an evaluation, which a launch takes before it starts a rank.
 
-use std::cell::{Cell, OnceCell};
 use std::future::{Future, pending};
 use std::time::Duration;
 
@@ -23,9 +22,9 @@ const PROMPT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct FolderLock {
     folder: Option<RunFolder>,
-    lock: OnceCell<LaunchLock>,
+    lock: Option<LaunchLock>,
     /// [`FolderLock::lost`] has returned.
-    is_told_lost: Cell<bool>,
+    is_told_lost: bool,
 }
 
 impl FolderLock {
@@ -34,8 +33,8 @@ impl FolderLock {
         let folder = plan.eval.as_ref().map(|eval| RunFolder::new(&eval.output));
         FolderLock {
             folder,
-            lock: OnceCell::new(),
-            is_told_lost: Cell::new(false),
+            lock: None,
+            is_told_lost: false,
         }
     }
 
@@ -46,7 +45,7 @@ impl FolderLock {
     /// # Errors
     /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
     pub async fn take_unless<T>(
-        &self,
+        &mut self,
         launch: &str,
         end: impl Future<Output = T>,
     ) -> Result<Option<T>, LockError> {
@@ -61,45 +60,32 @@ impl FolderLock {
         }
     }
 
-    async fn take(&self, launch: &str) -> Result<(), LockError> {
-        let Some(folder) = self.missing().cloned() else {
+    async fn take(&mut self, launch: &str) -> Result<(), LockError> {
+        let (Some(folder), None) = (self.folder.clone(), &self.lock) else {
             return Ok(());
         };
         let launch = launch.to_owned();
-        match tokio::task::spawn_blocking(move || lock(&folder, &launch)).await {
-            Ok(taken) => self.keep(taken),
+        let take = move || LaunchLock::take(&folder, &launch, |text| say::info(text));
+        match tokio::task::spawn_blocking(take).await {
+            Ok(taken) => self.lock = Some(taken?),
             Err(err) => std::panic::resume_unwind(err.into_panic()),
         }
-    }
-
-    /// Returns the folder that is still to be locked.
-    fn missing(&self) -> Option<&RunFolder> {
-        self.folder.as_ref().filter(|_| self.lock.get().is_none())
-    }
-
-    fn keep(&self, taken: Result<LaunchLock, LockError>) -> Result<(), LockError> {
-        // Only one caller at a time takes the lock, so the cell is still empty.
-        let _ = self.lock.set(taken?);
         Ok(())
     }
 
     /// Returns when another launch has taken this one for dead; once.
-    pub async fn lost(&self) {
-        let Some(lock) = self.lock.get().filter(|_| !self.is_told_lost.get()) else {
+    pub async fn lost(&mut self) {
+        let Some(lock) = self.lock.as_ref().filter(|_| !self.is_told_lost) else {
             return pending().await;
         };
         while !lock.is_lost() {
             sleep(LOOK).await;
         }
-        self.is_told_lost.set(true);
+        self.is_told_lost = true;
     }
 
     /// Returns the id of the launch that holds the lock, if it is this one.
     pub fn launch(&self) -> Option<&str> {
-        self.lock.get().map(LaunchLock::launch)
+        self.lock.as_ref().map(LaunchLock::launch)
     }
-}
-
-fn lock(folder: &RunFolder, launch: &str) -> Result<LaunchLock, LockError> {
-    LaunchLock::take(folder, launch, |text| say::info(text))
 }

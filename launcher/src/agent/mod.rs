@@ -9,7 +9,6 @@
 
 pub mod attempt;
 pub mod driver;
-pub mod error;
 pub mod event;
 pub mod folder_lock;
 pub mod group;
@@ -20,7 +19,6 @@ pub mod peers;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use jobs::error_chain::chain;
 use tokio::runtime::Runtime;
 
 use crate::agent::driver::LaunchDriver;
@@ -42,7 +40,7 @@ const LAST_TASKS: Duration = Duration::from_secs(2);
 /// because the ranks die with the thread that started them.
 pub fn launch(
     plan: &LaunchPlan,
-    lock: &FolderLock,
+    lock: &mut FolderLock,
     runtime: Runtime,
     signals: LaunchSignals,
 ) -> LaunchEnd {
@@ -60,14 +58,14 @@ pub fn launch(
 /// Launches `plan` as [`launch`] does, on the current runtime, which must be single-threaded.
 pub async fn run_async(
     plan: &LaunchPlan,
-    lock: &FolderLock,
+    lock: &mut FolderLock,
     leftovers: Leftovers,
     signals: LaunchSignals,
 ) -> LaunchEnd {
     match LaunchDriver::new(plan, lock, leftovers, signals) {
         Ok(driver) => driver.run().await,
         Err(err) => {
-            say::error(chain(&err));
+            say::error(format_args!("{err:#}"));
             LaunchEnd::NotStarted
         }
     }
@@ -106,11 +104,11 @@ mod tests {
         plan.logs.disabled = false;
         plan.ranks[0].redirect.stdout = true;
         plan.signals.numbers = vec![libc::SIGURG];
-        let lock = FolderLock::new(&plan);
+        let mut lock = FolderLock::new(&plan);
         let signals = Caught::new(&plan.signals.numbers).with(&plan.signals);
         nix::sys::signal::raise(Signal::SIGURG).expect("our own process");
 
-        let launch = run_async(&plan, &lock, Leftovers::by_session(), signals);
+        let launch = run_async(&plan, &mut lock, Leftovers::by_session(), signals);
         let end = tokio::time::timeout(Duration::from_secs(60), launch).await;
         let signal = libc::SIGURG;
         assert_eq!(end.expect("in time"), LaunchEnd::Stopped { signal });

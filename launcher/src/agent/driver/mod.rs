@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::Context as _;
 use jobs::rank_env::FINAL;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +20,6 @@ use tokio::time::sleep;
 
 use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::hang::HangReports;
-use crate::agent::error::AgentError;
 use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, Scope};
 use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::WorkerGroup;
@@ -54,7 +54,7 @@ type Flush = Pin<Box<dyn Future<Output = ()>>>;
 pub struct LaunchDriver<'a> {
     plan: &'a LaunchPlan,
     /// The lock of the run folder.
-    lock: &'a FolderLock,
+    lock: &'a mut FolderLock,
     group: WorkerGroup,
     signals: Signals,
     notices: Notices,
@@ -91,10 +91,10 @@ impl<'a> LaunchDriver<'a> {
     /// Opens the store of a single-node launch, and creates the log folder.
     pub fn new(
         plan: &'a LaunchPlan,
-        lock: &'a FolderLock,
+        lock: &'a mut FolderLock,
         leftovers: Leftovers,
         signals: LaunchSignals,
-    ) -> Result<LaunchDriver<'a>, AgentError> {
+    ) -> anyhow::Result<LaunchDriver<'a>> {
         let LaunchSignals {
             ends: signals,
             notices,
@@ -102,12 +102,14 @@ impl<'a> LaunchDriver<'a> {
             notes,
         } = signals;
         notes.iter().for_each(say::warning);
-        let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
-        let launch = lock
-            .launch()
-            .map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
+        let exits = signal(SignalKind::child()).context("cannot listen to SIGCHLD")?;
+        let launch = match lock.launch() {
+            Some(launch) => launch.to_owned(),
+            None => jobs::launch::fresh_id()
+                .context("cannot name this launch: there is no /dev/urandom")?,
+        };
         let front = FrontPort::open(plan.serve.as_ref(), plan.ranks.len())?;
-        let peers = NodePeers::new(plan, launch.map_err(AgentError::Launch)?)?;
+        let peers = NodePeers::new(plan, launch)?;
         let folder = match plan.logs.disabled {
             true => None,
             false => Some(LogFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
