@@ -116,31 +116,24 @@ impl RankFailure {
         error_file: Option<&Path>,
         content: anyhow::Result<Option<Value>>,
     ) -> RankFailure {
-        let seen = casualty
-            .at
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
-        let default_message = explain(&casualty);
+        let seen = casualty.at.duration_since(UNIX_EPOCH);
+        let seen = seen.unwrap_or_default().as_secs();
         let mut failure = RankFailure {
-            casualty,
             timestamp: seen,
             error_file: None,
             error: None,
-            message: default_message,
+            message: explain(&casualty),
+            casualty,
         };
         match content {
             Ok(None) => return failure,
             Ok(Some(error)) => {
                 failure.timestamp = timestamp(&error).unwrap_or(seen);
-                failure.message = message(&error)
-                    .filter(|text| !text.is_empty())
-                    .unwrap_or(failure.message);
+                let text = message(&error).filter(|text| !text.is_empty());
+                failure.message = text.unwrap_or(failure.message);
                 failure.error = Some(error);
             }
-            Err(reason) => {
-                failure.message =
-                    format!("{}\nThe error file is unusable: {reason}", failure.message)
-            }
+            Err(err) => failure.message += &format!("\nThe error file is unusable: {err}"),
         }
         failure.error_file = error_file.map(Path::to_path_buf);
         failure

@@ -13,8 +13,8 @@
 //!   │            └─► group (pure)
 //!   └───► partial_report                              the report of a run that ended early
 //! ```
-//! All of them read the types of [`plan`], which are data. [`process`], [`signals`], [`supervision`] and [`say`] serve all of them. Imports between files form no
-//! circle.
+//! All of them read the types of [`plan`], which are data. [`process`], [`signals`], [`supervision`],
+//! [`rank_id`] and [`say`] serve all of them. Imports between files form no circle.
 
 pub mod agent;
 pub mod cli;

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use jobs::job::Job;
 use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json};
@@ -26,7 +27,7 @@ use launcher::plan::missing::{self, Missing};
 use launcher::plan::{LaunchPlan, Sender, SignalPlan};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
-use launcher::signals::{Caught, Signals};
+use launcher::signals::Caught;
 use launcher::tools;
 use launcher::verdict;
 use tokio::runtime::{Builder, Runtime};
@@ -39,7 +40,10 @@ fn main() -> ExitCode {
         Ok(Some(HelpTopic::Commands)) => return print(&cli::short_help()),
         Ok(Some(HelpTopic::Options)) => return print(&cli::help()),
         Ok(Some(HelpTopic::Command(name))) => words = [name, "--help"].map(Into::into).to_vec(),
-        Err(err) => return usage_error(&err.to_string()),
+        Err(err) => {
+            eprintln!("rrun: error: {}", printable(&err.to_string()));
+            return ExitCode::from(2);
+        }
     }
     if tools::is_asked(&words) {
         return tools::run(words);
@@ -70,11 +74,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn usage_error(text: &str) -> ExitCode {
-    eprintln!("rrun: error: {}", printable(text));
-    ExitCode::from(2)
-}
-
 fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
     // Before anything else, so that from here on a signal ends nothing by itself.
     let begun = match cli.dry_run.is_none().then(|| begin(cli)).transpose() {
@@ -103,7 +102,7 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
     let since = Instant::now();
     let end = match run(&plan, env, begun) {
         Ok(end) => end,
-        Err(code) => return verdict::of_refusal(cli, code),
+        Err(err) => return verdict::of_refusal(cli, refuse(err)),
     };
     match &plan.eval {
         Some(eval) if eval.run.quick => say_how_to_go_on(eval, words, since.elapsed(), end),
@@ -169,32 +168,39 @@ fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: Laun
     }
 }
 
-/// Runs a launch to its end. Returns the exit code of a launch that is refused, with the reason
-/// printed.
-fn run(plan: &LaunchPlan, env: &Environment, begun: Begun) -> Result<LaunchEnd, ExitCode> {
+/// Runs a launch to its end, unless it is refused.
+fn run(
+    plan: &LaunchPlan,
+    env: &Environment,
+    (runtime, caught): Begun,
+) -> anyhow::Result<LaunchEnd> {
     let mut lock = FolderLock::new(plan);
-    let (runtime, caught) = begun;
     let mut signals = {
         let _context = runtime.enter();
         caught.with(&plan.signals)
     };
-    look_for_all(plan, |jobs, gpus| missing::check(jobs, env, gpus)).map_err(refuse)?;
-    if let Some(eval) = &plan.eval {
+    look_for_all(plan, |jobs, gpus| missing::check(jobs, env, gpus))?;
+    let Some(eval) = &plan.eval else {
+        return Ok(agent::launch(plan, &mut lock, runtime, signals));
+    };
+    let is_alone = plan.rendezvous.is_none();
+    if is_alone {
         // Of several nodes, only that of rank 0 needs the packages.
-        if plan.rendezvous.is_none() {
-            missing::check_trackers(&eval.tracking, env).map_err(refuse)?;
-            let page = eval.page.as_ref();
-            page.map_or(Ok(()), LivePage::check).map_err(refuse)?;
-        }
-        let goes_on = runtime.block_on(taken(plan, &mut lock, &mut signals.ends));
-        if goes_on.map_err(refuse)? {
-            eval.settle(lock.launch()).map_err(refuse)?;
-        }
+        missing::check_trackers(&eval.tracking, env)?;
+        eval.page.as_ref().map_or(Ok(()), LivePage::check)?;
+    }
+    // The lock makes the folder, if nobody has.
+    eval.run.prepare(&RunFolder::new(&eval.output))?;
+    let mut told = None;
+    if is_alone {
+        // Several nodes lock the folder when they have met.
+        let launch = jobs::launch::fresh_id()?;
+        told = runtime.block_on(lock.take_unless(&launch, signals.ends.arrived()))?;
+    }
+    if told.is_none() {
+        eval.settle(lock.launch())?;
     }
     let end = agent::launch(plan, &mut lock, runtime, signals);
-    let Some(eval) = &plan.eval else {
-        return Ok(end);
-    };
     if end != LaunchEnd::Succeeded {
         partial_report::write(eval, &lock);
     }
@@ -210,35 +216,15 @@ fn run(plan: &LaunchPlan, env: &Environment, begun: Begun) -> Result<LaunchEnd, 
 fn look_for_all(
     plan: &LaunchPlan,
     look: impl Fn(&[Job], usize) -> Result<(), Missing>,
-) -> Result<(), String> {
+) -> anyhow::Result<()> {
     if let Some(serve) = &plan.serve {
-        look(serve.job.as_slice(), serve.gpus).map_err(|err| err.what)?;
+        look(serve.job.as_slice(), serve.gpus).map_err(|err| anyhow!(err.what))?;
     }
     if let Some(eval) = &plan.eval {
         let file = &eval.run.jobs_file;
-        look(&eval.run.jobs, eval.gpus).map_err(|err| format!("`{file}`: {err}"))?;
+        look(&eval.run.jobs, eval.gpus).map_err(|err| anyhow!("`{file}`: {err}"))?;
     }
     Ok(())
-}
-
-/// Locks the run folder before anything else is done. With several nodes, the lock is taken after
-/// they have met. Returns whether the launch goes on, or was told to end while it waited.
-async fn taken(
-    plan: &LaunchPlan,
-    lock: &mut FolderLock,
-    signals: &mut Signals,
-) -> Result<bool, Box<dyn std::error::Error>> {
-    let Some(eval) = &plan.eval else {
-        return Ok(true);
-    };
-    // The lock makes the folder, if nobody has.
-    eval.run.prepare(&RunFolder::new(&eval.output))?;
-    if plan.rendezvous.is_some() {
-        return Ok(true);
-    }
-    let launch = jobs::launch::fresh_id()?;
-    let told = lock.take_unless(&launch, signals.arrived()).await?;
-    Ok(told.is_none())
 }
 
 /// Prints the plan. If it names files or interpreters that are not here, the exit code is that of

@@ -33,21 +33,15 @@ pub fn render(title: &str, host: &str, failures: &[RankFailure]) -> String {
         others.join("\n")
     };
     let title = format!("{title} FAILED");
-    let width = longest_line(blocks.iter().chain([&title])).min(WIDTH);
+    let lines = blocks.iter().chain([&title]).flat_map(|text| text.lines());
+    let longest = lines.map(|line| line.chars().count()).max();
+    let width = longest.unwrap_or(0).min(WIDTH);
     let (thick, thin) = ("=".repeat(width), "-".repeat(width));
     let root = &blocks[root];
     format!(
         "{thick}\n{title}\n{thin}\nFailures:\n{others}\n{thin}\n\
          Root Cause (first observed failure):\n{root}\n{thick}\n"
     )
-}
-
-fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
-    texts
-        .flat_map(|text| text.lines())
-        .map(|line| line.chars().count())
-        .max()
-        .unwrap_or(0)
 }
 
 fn block(index: usize, host: &str, failure: &RankFailure) -> String {

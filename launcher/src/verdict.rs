@@ -42,15 +42,8 @@ pub fn exit_code(plan: &LaunchPlan, end: LaunchEnd) -> ExitCode {
             None if plan.rendezvous.is_some() => ExitCode::SUCCESS,
             None => ExitCode::from(ERROR),
         },
-        (
-            Some(_),
-            LaunchEnd::LeftOut
-            | LaunchEnd::Failed
-            | LaunchEnd::FailedElsewhere
-            | LaunchEnd::NotStarted
-            | LaunchEnd::Stopped { .. },
-        ) => ExitCode::from(ERROR),
-        (_, end) => end.exit_code(),
+        (None, end) | (Some(_), end @ LaunchEnd::Killed { .. }) => end.exit_code(),
+        (Some(_), _) => ExitCode::from(ERROR),
     }
 }
 

@@ -78,12 +78,8 @@ impl LaunchEnd {
     pub fn exit_code(self) -> ExitCode {
         match self {
             LaunchEnd::Succeeded => ExitCode::SUCCESS,
-            LaunchEnd::LeftOut
-            | LaunchEnd::Failed
-            | LaunchEnd::FailedElsewhere
-            | LaunchEnd::NotStarted
-            | LaunchEnd::Stopped { .. } => ExitCode::FAILURE,
             LaunchEnd::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+            _ => ExitCode::FAILURE,
         }
     }
 }

@@ -46,15 +46,19 @@ impl LaunchDriver<'_> {
             }
             Notice::Lost(err) => {
                 self.say_of_others(Level::Error, format_args!("{err:#}"));
-                self.ended_by_others = true;
-                Some(GroupEvent::Over(if self.group.is_joining() {
-                    LaunchEnd::NotStarted
-                } else {
-                    LaunchEnd::FailedElsewhere
-                }))
+                Some(self.over(LaunchEnd::FailedElsewhere))
             }
             Notice::Left => None,
         }
+    }
+
+    /// Ends the launch for a reason outside the ranks of this node.
+    pub(super) fn over(&mut self, end: LaunchEnd) -> GroupEvent {
+        self.ended_by_others = true;
+        GroupEvent::Over(match self.group.is_joining() {
+            true => LaunchEnd::NotStarted,
+            false => end,
+        })
     }
 
     /// Prints a line about the other nodes, or only traces it if this launcher was told to end:

@@ -48,14 +48,8 @@ impl LaunchDriver<'_> {
         match news {
             News::Ready => self.held.take().map(|place| self.joined(place)),
             News::Failed(why) => {
-                // The ranks of this node are not the cause.
-                self.ended_by_others = true;
                 self.peers.failed(why, false);
-                Some(GroupEvent::Over(if self.group.is_joining() {
-                    LaunchEnd::NotStarted
-                } else {
-                    LaunchEnd::Failed
-                }))
+                Some(self.over(LaunchEnd::Failed))
             }
         }
     }
@@ -75,15 +69,10 @@ impl LaunchDriver<'_> {
         let Some(server) = &mut self.server else {
             return;
         };
-        match end {
-            LaunchEnd::Killed { .. } => server.tell(ServerEvent::Kill),
-            LaunchEnd::Succeeded
-            | LaunchEnd::LeftOut
-            | LaunchEnd::Failed
-            | LaunchEnd::FailedElsewhere
-            | LaunchEnd::NotStarted
-            | LaunchEnd::Stopped { .. } => server.tell(ServerEvent::Stop),
-        }
+        server.tell(match end {
+            LaunchEnd::Killed { .. } => ServerEvent::Kill,
+            _ => ServerEvent::Stop,
+        });
     }
 
     /// Waits until no process of the server is left. A signal during the wait kills the server.
