@@ -160,26 +160,19 @@ impl Leftovers {
     pub fn reap(&self, ranks: &BTreeSet<i32>) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         let is_strange = |pid: &i32| !self.is_known(ranks, *pid);
-        // A thread that reads stacks has stopped some of them, which only that thread waits for.
-        let wait = |pid| {
-            let status = waitid(Id::Pid(pid), flags)?;
-            match status {
-                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => waitpid(pid, None),
-                _ => Ok(status),
-            }
-        };
+        // A thread that reads stacks may have stopped some of them, which only that thread waits for.
+        let reap = |pid| matches!(ended(pid), Ok(Some(_))) && waitpid(pid, None).is_ok();
         while self.adopts
             && let Ok(status) = waitid(Id::All, flags)
             && let Some(pid) = status.pid()
         {
-            let has_ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
-            if has_ended && is_strange(&pid.as_raw()) && waitpid(pid, None).is_ok() {
+            if is_strange(&pid.as_raw()) && reap(pid) {
                 continue;
             }
             // `waitid` keeps returning the zombie of a rank, which is not reaped here, so the other
             // children are waited for one by one.
             for pid in children().into_iter().flatten().filter(is_strange) {
-                let _ = wait(Pid::from_raw(pid));
+                reap(Pid::from_raw(pid));
             }
             return;
         }
