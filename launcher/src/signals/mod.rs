@@ -8,7 +8,7 @@
 //! under SLURM: SIGTERM           counts once, however often it comes; SLURM also sends it to the
 //!                                ranks of a step: see [`handler`]
 //!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
-//! SIGUSR2 otherwise              unless listed, asks for stacks and ends nothing: see [`StackRequests`]
+//! SIGUSR2 otherwise              unless listed, asks for stacks and ends nothing: see [`Notices`]
 //! ```
 //! The handlers are installed before anything else is done ([`Caught`]), when no other thread exists
 //! and what a signal means may not be known yet. No signal is blocked: children would inherit that.
@@ -18,7 +18,7 @@ pub mod names;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::future::{pending, poll_fn, ready};
+use std::future::{poll_fn, ready};
 use std::io;
 use std::task::Poll;
 
@@ -38,10 +38,6 @@ const DEADLY: [i32; 6] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
 ];
-
-/// Signals by which SLURM announces the time limit, if the user asks for that
-/// (`--signal=USR1@120`).
-const NOTICES: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
 /// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +65,7 @@ pub struct LaunchSignals {
     /// Those that announce its end.
     pub notices: Notices,
     /// Those that ask for stacks.
-    pub stack_requests: StackRequests,
+    pub stack_requests: Notices,
     /// A message for each listed signal that cannot be handled.
     pub notes: Vec<String>,
 }
@@ -106,35 +102,35 @@ impl Caught {
 
     /// Gives the signals the meaning that they have in a launch.
     pub fn with(mut self, plan: &SignalPlan) -> LaunchSignals {
-        let notices = notices(plan)
-            .into_iter()
-            .filter_map(|number| Some((number, self.take(number)?)))
-            .collect();
-        let stack_requests = stack_request(plan).and_then(|number| self.take(number));
+        let [announcements, stack_requests] = notices(plan).map(|numbers| self.take(numbers));
         let received = |number| ReceivedSignal {
             number,
             is_listed: plan.numbers.contains(&number),
         };
         let streams = self.streams.into_iter();
+        let streams = streams.map(|(number, stream)| (received(number), stream));
         LaunchSignals {
             ends: Signals {
-                streams: streams
-                    .map(|(number, stream)| (received(number), stream))
-                    .collect(),
+                streams: streams.collect(),
                 early: None,
                 sender: plan.sender,
                 is_terminated: false,
             },
-            notices: Notices { streams: notices },
-            stack_requests: StackRequests(stack_requests),
+            notices: announcements,
+            stack_requests,
             notes: self.notes,
         }
     }
 
-    /// Returns the stream of a signal that does not end the launch, even if it was ignored before.
-    fn take(&mut self, number: i32) -> Option<tokio::signal::unix::Signal> {
-        let caught = self.streams.remove(&number);
-        caught.or_else(|| open(number).ok())
+    /// Returns the streams of signals that do not end the launch, even if they were ignored before.
+    fn take(&mut self, numbers: Vec<i32>) -> Notices {
+        let mut stream = |number| self.streams.remove(&number).or_else(|| open(number).ok());
+        let streams = numbers.into_iter();
+        Notices {
+            streams: streams
+                .filter_map(|number| Some((number, stream(number)?)))
+                .collect(),
+        }
     }
 }
 
@@ -194,7 +190,7 @@ impl Signals {
     }
 }
 
-/// Signals that end nothing but tell the ranks to save their work.
+/// Signals that end nothing: they tell the ranks to save their work, or ask for their stacks.
 #[derive(Debug)]
 pub struct Notices {
     streams: Vec<(i32, tokio::signal::unix::Signal)>,
@@ -205,49 +201,36 @@ impl Notices {
     /// none.
     pub async fn recv(&mut self) -> i32 {
         poll_fn(|context| {
-            let mut is_there = |stream: &mut tokio::signal::unix::Signal| {
-                stream.poll_recv(context) == Poll::Ready(Some(()))
-            };
-            let arrived = self
-                .streams
-                .iter_mut()
-                .find_map(|(number, stream)| is_there(stream).then_some(*number));
-            arrived.map_or(Poll::Pending, Poll::Ready)
+            for (number, stream) in &mut self.streams {
+                if stream.poll_recv(context) == Poll::Ready(Some(())) {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
         })
         .await
     }
 }
 
-/// Receives the signal that asks for the stacks of the ranks.
-#[derive(Debug)]
-pub struct StackRequests(Option<tokio::signal::unix::Signal>);
-
-impl StackRequests {
-    /// Waits for the next request. Cancel-safe: dropping the future loses none.
-    pub async fn recv(&mut self) {
-        match &mut self.0 {
-            // A stream of signals does not end.
-            Some(stream) => drop(stream.recv().await),
-            None => pending().await,
-        }
+/// Returns the signals that announce the end, and those that ask for stacks. SLURM announces the
+/// time limit, if the user asks for that (`--signal=USR1@120`).
+fn notices(plan: &SignalPlan) -> [Vec<i32>; 2] {
+    let unless_listed = |numbers: &[i32]| {
+        let numbers = numbers.iter().copied();
+        numbers
+            .filter(|number| !plan.numbers.contains(number))
+            .collect()
+    };
+    match plan.sender {
+        Sender::Anyone => [Vec::new(), unless_listed(&[libc::SIGUSR2])],
+        _ => [unless_listed(&[libc::SIGUSR1, libc::SIGUSR2]), Vec::new()],
     }
-}
-
-/// Returns the signal that asks for stacks: SIGUSR2, unless it ends the launch or announces its end.
-fn stack_request(plan: &SignalPlan) -> Option<i32> {
-    let is_free = plan.sender == Sender::Anyone && !plan.numbers.contains(&libc::SIGUSR2);
-    is_free.then_some(libc::SIGUSR2)
 }
 
 /// Returns whether this is a duplicate of SLURM's SIGTERM; `is_terminated` remembers the first one.
 fn is_copy(sender: Sender, is_terminated: &mut bool, number: i32) -> bool {
     let counts_once = number == libc::SIGTERM && sender != Sender::Anyone;
     counts_once && std::mem::replace(is_terminated, true)
-}
-
-fn notices(plan: &SignalPlan) -> Vec<i32> {
-    let is_notice = |number: &i32| plan.sender != Sender::Anyone && !plan.numbers.contains(number);
-    NOTICES.into_iter().filter(is_notice).collect()
 }
 
 fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
@@ -271,17 +254,14 @@ pub(crate) fn is_ignored(number: i32) -> bool {
 }
 
 fn parse_ignored(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
 }
 
 fn mask(number: i32) -> u64 {
-    u32::try_from(number - 1)
-        .ok()
-        .and_then(|bit| 1_u64.checked_shl(bit))
-        .unwrap_or(0)
+    let bit = u32::try_from(number - 1).ok();
+    bit.and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -385,8 +365,14 @@ mod tests {
 
     #[test]
     fn only_slurm_announces_and_what_is_listed_is_an_end() {
-        assert!(notices(&plan(Sender::Anyone, &[])).is_empty());
-        let listed = plan(Sender::SlurmToScript, &[libc::SIGUSR1]);
-        assert_eq!(notices(&listed), [libc::SIGUSR2]);
+        let [usr1, usr2] = [libc::SIGUSR1, libc::SIGUSR2];
+        for (sender, listed, wanted) in [
+            (Sender::Anyone, vec![], [vec![], vec![usr2]]),
+            (Sender::Anyone, vec![usr2], [vec![], vec![]]),
+            (Sender::SlurmToScript, vec![], [vec![usr1, usr2], vec![]]),
+            (Sender::SlurmToScript, vec![usr1], [vec![usr2], vec![]]),
+        ] {
+            assert_eq!(notices(&plan(sender, &listed)), wanted, "{sender:?}");
+        }
     }
 }

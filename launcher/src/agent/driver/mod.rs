@@ -41,7 +41,7 @@ use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
 use crate::say::{self, Level};
 use crate::signals::names::signal_name;
-use crate::signals::{LaunchSignals, Notices, ReceivedSignal, Signals, StackRequests};
+use crate::signals::{LaunchSignals, Notices, ReceivedSignal, Signals};
 
 /// Interval between two checks for leftover processes. They are polled because not all of them are
 /// children of the launcher, so not all send SIGCHLD when they end.
@@ -58,7 +58,7 @@ pub struct LaunchDriver<'a> {
     group: WorkerGroup,
     signals: Signals,
     notices: Notices,
-    stack_requests: StackRequests,
+    stack_requests: Notices,
     exits: tokio::signal::unix::Signal,
     peers: NodePeers<'a>,
     round: Round<'a>,
@@ -202,7 +202,7 @@ impl<'a> LaunchDriver<'a> {
                 self.pass_on(number);
                 vec![GroupEvent::EndAnnounced]
             }
-            () = self.stack_requests.recv() => {
+            _ = self.stack_requests.recv() => {
                 self.explain("SIGUSR2 asked for it");
                 Vec::new()
             }
