@@ -156,7 +156,5 @@ fn a_man_page_is_one_that_man_reads_without_a_warning() {
         .words(["--warnings", "-l"])
         .env("MANWIDTH", 80);
     man = man.words([rrun.path("share/rrun-verify.1")]);
-    man.succeeds()
-        .stderr_is("")
-        .stdout_has("--rerun-seed");
+    man.succeeds().stderr_is("").stdout_has("--rerun-seed");
 }

@@ -104,7 +104,7 @@ mod tests {
         let signals = Caught::new(&plan.signals.numbers).with(&plan.signals);
         nix::sys::signal::raise(Signal::SIGURG).expect("our own process");
 
-        let launch = run_async(&plan, &mut lock, Leftovers::by_session(), signals);
+        let launch = run_async(&plan, &mut lock, Leftovers::default(), signals);
         let end = tokio::time::timeout(Duration::from_secs(60), launch).await;
         let signal = libc::SIGURG;
         assert_eq!(end.expect("in time"), LaunchEnd::Stopped { signal });

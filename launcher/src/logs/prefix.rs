@@ -13,45 +13,26 @@ pub struct PrefixNames<'a> {
     pub hostname: &'a str,
 }
 
-/// Returns the prefix of a rank's lines; `[default0]:` without a template.
+/// Returns the prefix of a rank's lines; `[default0]:` without a template. Substitutes `$name`,
+/// `${name}` and `$$` as Python's `string.Template.safe_substitute` does; unknown names are kept.
 pub fn prefix(template: Option<&str>, names: &PrefixNames<'_>) -> String {
-    match template {
-        Some(template) => substitute(template, names),
-        None => format!("[{}{}]:", names.role_name, names.local_rank),
-    }
-}
-
-/// Substitutes `$name`, `${name}` and `$$` as Python's `string.Template.safe_substitute` does;
-/// unknown names are kept.
-fn substitute(template: &str, names: &PrefixNames<'_>) -> String {
+    let Some(mut rest) = template else {
+        return format!("[{}{}]:", names.role_name, names.local_rank);
+    };
     let mut out = String::new();
-    let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
-        out.push_str(before);
-        let (text, left) = placeholder(after, names);
-        out.push_str(&text);
+        let dollar = after.strip_prefix('$').map(|left| ("$".to_owned(), left));
+        let braced = || after.strip_prefix('{')?.split_once('}');
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let bare = after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len()));
+        let filled = |(name, left)| Some((value(name, names)?, left));
+        let filled = || braced().and_then(filled).or_else(|| filled(bare));
+        let (text, left) = dollar.or_else(filled).unwrap_or(("$".to_owned(), after));
+        out += before;
+        out += &text;
         rest = left;
     }
     out + rest
-}
-
-/// Returns the replacement of a `$` that is followed by `after`, and the rest of `after`.
-fn placeholder<'a>(after: &'a str, names: &PrefixNames<'_>) -> (String, &'a str) {
-    if let Some(left) = after.strip_prefix('$') {
-        return ("$".to_owned(), left);
-    }
-    if let Some((name, left)) = after
-        .strip_prefix('{')
-        .and_then(|braced| braced.split_once('}'))
-        && let Some(value) = value(name, names)
-    {
-        return (value, left);
-    }
-    let end = after
-        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .unwrap_or(after.len());
-    value(&after[..end], names)
-        .map_or_else(|| ("$".to_owned(), after), |value| (value, &after[end..]))
 }
 
 fn value(name: &str, names: &PrefixNames<'_>) -> Option<String> {

@@ -13,10 +13,8 @@ pub fn children() -> Option<BTreeSet<i32>> {
     let mut children = BTreeSet::new();
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let list = fs::read_to_string(thread.path().join("children")).ok()?;
-        children.extend(
-            list.split_ascii_whitespace()
-                .filter_map(|pid| pid.parse::<i32>().ok()),
-        );
+        let pids = list.split_ascii_whitespace();
+        children.extend(pids.filter_map(|pid| pid.parse::<i32>().ok()));
     }
     Some(children)
 }

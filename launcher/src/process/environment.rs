@@ -16,38 +16,30 @@ pub struct ChildEnvironment(BTreeMap<Vec<u8>, CString>);
 impl ChildEnvironment {
     /// Returns the launcher's environment, overridden by these variables.
     pub fn inherited(over: &BTreeMap<String, String>) -> io::Result<ChildEnvironment> {
-        let ours = env::vars_os().map(|(name, value)| (name.into_vec(), value));
-        let over = over
-            .iter()
-            .map(|(name, value)| (name.clone().into_bytes(), OsString::from(value)));
-        let entry =
-            |(name, value): (Vec<u8>, OsString)| Ok((name.clone(), entry(name, value.into_vec())?));
-        Ok(ChildEnvironment(
-            ours.chain(over).map(entry).collect::<io::Result<_>>()?,
-        ))
+        let over = over.iter();
+        let over = over.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let all = env::vars_os().chain(over);
+        let entries = all.map(|(name, value)| {
+            let name = name.into_vec();
+            Ok((name.clone(), entry(name, value.into_vec())?))
+        });
+        Ok(ChildEnvironment(entries.collect::<io::Result<_>>()?))
     }
 
     /// Returns the entries overridden by these variables; later maps override earlier ones.
     pub fn with(&self, over: &[&BTreeMap<String, String>]) -> io::Result<Vec<Cow<'_, CStr>>> {
-        let over: BTreeMap<&[u8], &[u8]> = over
-            .iter()
-            .flat_map(|variables| variables.iter())
-            .map(bytes)
-            .collect();
-        let common = self
-            .0
-            .iter()
-            .filter(|(name, _)| !over.contains_key(name.as_slice()));
+        let over = over.iter().copied().flatten();
+        let over: BTreeMap<&[u8], &String> =
+            over.map(|(name, value)| (name.as_bytes(), value)).collect();
+        let is_common = |(name, _): &(&Vec<u8>, &CString)| !over.contains_key(name.as_slice());
+        let common = self.0.iter().filter(is_common);
         let common = common.map(|(_, entry)| Ok(Cow::Borrowed(entry.as_c_str())));
-        let own = over
-            .iter()
-            .map(|(name, value)| Ok(Cow::Owned(entry(name.to_vec(), value.to_vec())?)));
+        let own = over.iter().map(|(name, value)| {
+            let value = value.as_bytes().to_vec();
+            Ok(Cow::Owned(entry(name.to_vec(), value)?))
+        });
         common.chain(own).collect()
     }
-}
-
-fn bytes<'a>((name, value): (&'a String, &'a String)) -> (&'a [u8], &'a [u8]) {
-    (name.as_bytes(), value.as_bytes())
 }
 
 fn entry(mut name: Vec<u8>, value: Vec<u8>) -> io::Result<CString> {

@@ -47,8 +47,9 @@ pub struct Trace<'a> {
     pub mark: &'a str,
 }
 
-/// Finds the processes of this launch other than the ranks themselves.
-#[derive(Debug)]
+/// Finds the processes of this launch other than the ranks themselves. The default knows them by the
+/// sessions of the ranks only.
+#[derive(Debug, Default)]
 pub struct Leftovers {
     adopts: bool,
     /// Children that the launcher had before, for instance those of a shell that replaced itself
@@ -69,32 +70,16 @@ pub struct Spared {
 }
 
 impl Leftovers {
-    /// Returns a finder that knows leftovers by the sessions of the ranks only.
-    pub fn by_session() -> Leftovers {
-        Leftovers {
-            adopts: false,
-            before: BTreeSet::new(),
-            spared: Spared::default(),
-            leaves_daemons: false,
-        }
-    }
-
     /// Makes this process a subreaper, so that orphaned descendants become its children and
     /// leftovers outside the ranks' sessions are found too. Allows one launch per process, because
     /// every child that is not a rank counts as a leftover.
     pub fn adopt() -> Leftovers {
         let us = getpid().as_raw();
-        let search = || {
-            pids()
-                .filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us))
-                .collect()
-        };
-        let before = children().unwrap_or_else(search);
+        let is_child = |pid: &i32| read(*pid).is_some_and(|stat| stat.parent == us);
         Leftovers {
+            before: children().unwrap_or_else(|| pids().filter(is_child).collect()),
             adopts: set_child_subreaper(true).is_ok(),
-            before,
-            spared: Spared::default(),
-            leaves_daemons: false,
+            ..Leftovers::default()
         }
     }
 
@@ -111,27 +96,19 @@ impl Leftovers {
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Returns
     /// the number of living ones.
     pub fn signal(&self, ranks: &BTreeSet<i32>, reach: Reach, signal: Option<Signal>) -> usize {
-        let have_ended = || {
-            ranks
-                .iter()
-                .all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))))
-        };
-        if self.knows_all_children(ranks) && have_ended() {
+        let has_ended = |&pid: &i32| matches!(ended(Pid::from_raw(pid)), Ok(Some(_)));
+        if self.knows_all_children(ranks) && ranks.iter().all(has_ended) {
             return 0;
         }
-        let is_daemon = |stat: Stat| self.leaves_daemons && !ranks.contains(&stat.session);
         let is_left = |pid, stat: Stat| {
-            !is_daemon(stat) && (ranks.contains(&stat.session) || self.is_adopted(pid, stat))
+            let is_in_session = ranks.contains(&stat.session);
+            let is_daemon = self.leaves_daemons && !is_in_session;
+            let is_ours = is_in_session || self.is_adopted(pid, stat);
+            is_ours && !is_daemon && !self.is_spared(pid, stat)
         };
-        let living = self.living(ranks, |pid, stat| {
-            is_left(pid, stat) && !self.is_spared(pid, stat)
-        });
-        for (pid, _) in living
-            .iter()
-            .filter(|(_, stat)| reach == Reach::All || !ranks.contains(&stat.group))
-        {
-            signal.map(|signal| kill(Pid::from_raw(*pid), signal));
-        }
+        let living = self.living(ranks, is_left);
+        let is_reached = |stat: Stat| reach == Reach::All || !ranks.contains(&stat.group);
+        send(signal, living.iter().filter(|(_, stat)| is_reached(*stat)));
         living.len()
     }
 
@@ -146,13 +123,11 @@ impl Leftovers {
             return 0;
         }
         let is_its_own = |pid, stat: Stat| {
-            stat.session == rank.pid
-                || (self.is_adopted(pid, stat) && is_in_environment(pid, rank.mark))
+            let is_marked = || self.is_adopted(pid, stat) && is_in_environment(pid, rank.mark);
+            stat.session == rank.pid || is_marked()
         };
         let living = self.living(ranks, is_its_own);
-        for (pid, _) in &living {
-            signal.map(|signal| kill(Pid::from_raw(*pid), signal));
-        }
+        send(signal, living.iter());
         living.len()
     }
 
@@ -181,9 +156,8 @@ impl Leftovers {
     /// Returns whether it is certain that the launcher has no children but ranks and spared
     /// processes. Then a rank that has ended has left nothing behind.
     fn knows_all_children(&self, ranks: &BTreeSet<i32>) -> bool {
-        self.adopts
-            && children()
-                .is_some_and(|children| children.iter().all(|&pid| self.is_known(ranks, pid)))
+        let is_known = |pid: &i32| self.is_known(ranks, *pid);
+        self.adopts && children().is_some_and(|children| children.iter().all(is_known))
     }
 
     fn is_known(&self, ranks: &BTreeSet<i32>, pid: i32) -> bool {
@@ -217,32 +191,32 @@ impl Leftovers {
 
     /// Returns whether the process is dead, and reaps it if it is a child of the launcher.
     fn reaped(&self, pid: i32, stat: Stat) -> bool {
-        if stat.is_dead && self.is_adopted(pid, stat) {
-            return !matches!(
-                waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)),
-                Ok(WaitStatus::StillAlive)
-            );
-        }
-        stat.is_dead
+        let wait = || waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+        let is_stranger = || !self.is_adopted(pid, stat);
+        stat.is_dead && (is_stranger() || wait() != Ok(WaitStatus::StillAlive))
+    }
+}
+
+/// Sends the signal, if there is one.
+fn send<'a>(signal: Option<Signal>, to: impl Iterator<Item = &'a (i32, Stat)>) {
+    for (pid, _) in to {
+        // It may have ended in the meantime.
+        signal.map(|signal| kill(Pid::from_raw(*pid), signal));
     }
 }
 
 /// Returns the processes of this machine.
 pub(crate) fn pids() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Returns whether a process was started with this `NAME=value` entry; false if its environment
 /// cannot be read.
 fn is_in_environment(pid: i32, entry: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment
-        .split(|&byte| byte == 0)
-        .any(|found| found == entry.as_bytes())
+    let mut entries = environment.split(|&byte| byte == 0);
+    entries.any(|found| found == entry.as_bytes())
 }
 
 /// Bytes to read of the file. Only its first fields are needed, and they end before this, as a name
@@ -251,10 +225,8 @@ const STAT: usize = 256;
 
 fn read(pid: i32) -> Option<Stat> {
     let mut bytes = [0; STAT];
-    let length = File::open(format!("/proc/{pid}/stat"))
-        .ok()?
-        .read(&mut bytes)
-        .ok()?;
+    let mut file = File::open(format!("/proc/{pid}/stat")).ok()?;
+    let length = file.read(&mut bytes).ok()?;
     stat::parse(&bytes[..length])
 }
 
@@ -271,7 +243,7 @@ mod tests {
         let rank =
             start(&plan(&["/bin/sh", "-c", script]), OutputStream::Null).expect("/bin/sh starts");
         let ranks = BTreeSet::from([rank.pid().as_raw()]);
-        let signal = |signal| Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, signal);
+        let signal = |signal| Leftovers::default().signal(&ranks, Reach::OutsideGroups, signal);
         rig::wait::until("a background job", || signal(None) > 0);
         assert_eq!(signal(Some(Signal::SIGKILL)), 1);
         rank.signal(libc::SIGKILL);

@@ -20,9 +20,8 @@ pub struct Stat {
 /// counted from its last `)`.
 pub fn parse(stat: &[u8]) -> Option<Stat> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?)
-        .ok()?
-        .split_ascii_whitespace();
+    let fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
+    let mut fields = fields.split_ascii_whitespace();
     let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
     let mut number = || fields.next()?.parse().ok();
     let (parent, group, session) = (number()?, number()?, number()?);
@@ -30,7 +29,7 @@ pub fn parse(stat: &[u8]) -> Option<Stat> {
     let ticks = fields
         .skip(7)
         .take(4)
-        .filter_map(|ticks| ticks.parse::<u32>().ok());
+        .filter_map(|ticks| ticks.parse().ok());
     Some(Stat {
         is_dead,
         parent,

@@ -2,7 +2,6 @@
 //! for.
 
 use std::fmt::{Display, Formatter};
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -19,15 +18,10 @@ pub struct Usage {
 
 impl Usage {
     pub(crate) fn new(usage: &libc::rusage) -> Usage {
-        let seconds = |time: libc::timeval| {
-            let (seconds, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));
-            (Duration::from_secs(seconds.unwrap_or(0)) + Duration::from_micros(micros.unwrap_or(0)))
-                .as_secs_f64()
-        };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         // `ru_maxrss` is in KiB.
-        let max_rss = u64::try_from(usage.ru_maxrss)
-            .unwrap_or(0)
-            .saturating_mul(1024);
+        let max_rss = u64::try_from(usage.ru_maxrss).unwrap_or(0);
+        let max_rss = max_rss.saturating_mul(1024);
         Usage {
             user_s: seconds(usage.ru_utime),
             system_s: seconds(usage.ru_stime),

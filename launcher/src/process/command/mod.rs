@@ -65,35 +65,37 @@ impl<'a> ChildCommand<'a> {
         env: &BTreeMap<String, String>,
         output: ChildOutput,
     ) -> io::Result<ChildCommand<'a>> {
+        let env = common.with(&[env, &rank.env])?;
         Ok(ChildCommand {
-            argv: argv(&rank.argv)?,
-            env: common.with(&[env, &rank.env])?,
-            stdout: output.stdout.open()?,
-            stderr: output.stderr.open()?,
             cpus: rank.cpus.as_ref().map(set),
-            open_files: None,
-            folder: None,
+            ..ChildCommand::of(&rank.argv, None, env, output)?
         })
     }
 
     /// Returns the command of a process that is not a rank. `env` overrides the launcher's
     /// environment.
     pub fn of(
-        argv_of: &[OsString],
+        argv: &[OsString],
         folder: Option<&Path>,
         env: Vec<Cow<'a, CStr>>,
         output: ChildOutput,
     ) -> io::Result<ChildCommand<'a>> {
+        if argv.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "there is no program",
+            ));
+        }
+        let word = |word: &OsString| CString::new(word.as_bytes());
+        let folder = folder.map(|folder| CString::new(folder.as_os_str().as_bytes()));
         Ok(ChildCommand {
-            argv: argv(argv_of)?,
+            argv: argv.iter().map(word).collect::<Result<_, _>>()?,
             env,
             stdout: output.stdout.open()?,
             stderr: output.stderr.open()?,
             cpus: None,
             open_files: None,
-            folder: folder
-                .map(|folder| CString::new(folder.as_os_str().as_bytes()))
-                .transpose()?,
+            folder: folder.transpose()?,
         })
     }
 
@@ -114,19 +116,6 @@ impl OutputStream {
             OutputStream::File(file) => Ok(Some(file)),
         }
     }
-}
-
-fn argv(words: &[OsString]) -> io::Result<Vec<CString>> {
-    if words.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "there is no program",
-        ));
-    }
-    words
-        .iter()
-        .map(|word| Ok(CString::new(word.as_bytes())?))
-        .collect()
 }
 
 /// Returns the set of these CPUs, without those that the kernel does not know.

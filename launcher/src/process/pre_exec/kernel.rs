@@ -1,17 +1,8 @@
 //! System calls without the C library, whose `errno` a child must not touch while it shares the
 //! memory of the launcher: it would be that of the launcher's thread.
-//!
-//! On processors for which there is no such call here, the launcher stands still until the child is
-//! gone from its memory, as after `vfork`, and the C library is used.
+//! The processors are those whose stacks `stacks` can read.
 
 use std::ffi::{c_int, c_long};
-
-/// What `clone` needs beside `CLONE_VM`.
-pub const CLONE_FLAGS: c_int = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-    0
-} else {
-    libc::CLONE_VFORK
-};
 
 /// The kernel returns error numbers as `-1` to `-4095`.
 const MOST_ERRNO: isize = 4095;
@@ -68,15 +59,6 @@ unsafe fn raw(number: c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
         );
     }
     result
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn raw(number: c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
-    // SAFETY: the caller answers for the call.
-    match unsafe { libc::syscall(number, a, b, c, d, e) } {
-        -1 => -(nix::errno::Errno::last_raw() as isize),
-        result => result as isize,
-    }
 }
 
 #[cfg(test)]

@@ -124,11 +124,8 @@ impl Nursery {
     pub fn new() -> io::Result<Nursery> {
         let (reader, writer) = io::pipe()?;
         let mut before = SigSet::empty();
-        sigprocmask(
-            SigmaskHow::SIG_BLOCK,
-            Some(&SigSet::all()),
-            Some(&mut before),
-        )?;
+        let all = SigSet::all();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&all), Some(&mut before))?;
         Ok(Nursery {
             reader,
             writer: Some(writer),
@@ -178,7 +175,7 @@ impl Nursery {
             libc::clone(
                 begin,
                 stack.as_mut_ptr_range().end.cast(),
-                libc::CLONE_VM | kernel::CLONE_FLAGS | libc::SIGCHLD,
+                libc::CLONE_VM | libc::SIGCHLD,
                 (&raw mut *child).cast(),
             )
         })?;
@@ -200,10 +197,8 @@ impl Nursery {
         }
         self.children.clear();
         let (reports, _) = reports.as_chunks();
-        Ok(reports
-            .iter()
-            .map(|bytes| ExecReport::from_bytes(*bytes))
-            .collect())
+        let reports = reports.iter().map(|bytes| ExecReport::from_bytes(*bytes));
+        Ok(reports.collect())
     }
 }
 
@@ -241,19 +236,11 @@ extern "C" fn begin(orders: *mut c_void) -> c_int {
     // SAFETY: `Nursery::start` passes its orders and does not touch them while this runs.
     let orders = unsafe { &mut *orders.cast::<Orders>() };
     let errno = prepare(orders).map_or_else(|errno| errno, |()| become_program(orders));
-    let report = ExecReport {
-        index: orders.index,
-        errno,
-    }
-    .to_bytes();
+    let index = orders.index;
+    let report = ExecReport { index, errno }.to_bytes();
     // If the pipe has no reader, the launcher is gone and nothing waits for this rank.
-    let to = [
-        orders.reports as usize,
-        report.as_ptr().addr(),
-        report.len(),
-        0,
-        0,
-    ];
+    let (pipe, bytes) = (orders.reports as usize, report.as_ptr().addr());
+    let to = [pipe, bytes, report.len(), 0, 0];
     // SAFETY: `write` reads the array; `exit_group` ends this child without any code of the
     // launcher.
     unsafe {
@@ -301,10 +288,7 @@ fn prepare(orders: &Orders) -> Result<(), c_int> {
 
 /// In the child: executes the program. Returns the error number if that fails, as `execvp` does.
 fn become_program(orders: &mut Orders) -> c_int {
-    let (argv, env) = (
-        orders.argv.pointers.as_ptr().addr(),
-        orders.env.pointers.as_ptr().addr(),
-    );
+    let [argv, env] = [&orders.argv, &orders.env].map(|words| words.pointers.as_ptr().addr());
     let mut failed = libc::ENOENT;
     for file in &orders.files {
         let path = file.as_ptr();
@@ -353,10 +337,7 @@ fn restore_signals(signals: &[c_int]) -> Result<(), c_int> {
 /// then. Kernels before 5.11 do not know the flag; there, inherited descriptors without it stay
 /// open.
 fn close_others_on_exec() {
-    let (last, flag) = (
-        libc::c_uint::MAX as usize,
-        libc::CLOSE_RANGE_CLOEXEC as usize,
-    );
+    let (last, flag) = (u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize);
     // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory; a
     // failure is harmless.
     let _ = unsafe { call(libc::SYS_close_range, [3, last, flag, 0, 0]) };
@@ -377,39 +358,23 @@ pub fn ended(pid: Pid) -> io::Result<Option<(Exit, Usage)>> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     let (to_info, to_usage) = (info.as_mut_ptr(), usage.as_mut_ptr());
+    let (waitid, which, pid) = (libc::SYS_waitid, libc::P_PID, pid.as_raw());
     // SAFETY: the kernel writes at most one `siginfo_t` and one `rusage`, which outlive the call;
     // WNOWAIT leaves the child as it is.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_waitid,
-            libc::P_PID,
-            pid.as_raw(),
-            to_info,
-            options,
-            to_usage,
-        )
-    };
-    Errno::result(result)?;
+    Errno::result(unsafe { libc::syscall(waitid, which, pid, to_info, options, to_usage) })?;
     // SAFETY: zeroes are valid for both types, and the kernel has either written valid values over
-    // them or nothing. For a child that ended it fills in the fields of SIGCHLD.
-    let (found, status, info, usage) = unsafe {
-        let info = info.assume_init();
-        (
-            info.si_pid(),
-            info.si_status(),
-            info,
-            usage.assume_init_ref(),
-        )
-    };
-    let exit = if info.si_code == libc::CLD_EXITED {
-        Exit::Code(status)
-    } else {
-        Exit::Signal(status)
+    // them or nothing.
+    let (info, usage) = unsafe { (info.assume_init(), usage.assume_init()) };
+    // SAFETY: for a child that ended, the kernel fills in the fields of SIGCHLD.
+    let (found, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let exit = match info.si_code {
+        libc::CLD_EXITED => Exit::Code(status),
+        _ => Exit::Signal(status),
     };
     // A child that is stopped for its stacks to be read is reported here, too.
     let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
     let has_ended = found != 0 && ends.contains(&info.si_code);
-    Ok(has_ended.then(|| (exit, Usage::new(usage))))
+    Ok(has_ended.then(|| (exit, Usage::new(&usage))))
 }
 
 #[cfg(test)]
