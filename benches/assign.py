@@ -41,7 +41,7 @@ def evaluate(ranks: int, words: list[str]) -> dict[str, float]:
         file, out = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "out")
         file.write_text(json.dumps(jobs()))
         command = [str(RRUN), f"--nproc-per-node={ranks}", "eval", "--jobs", str(file), "--output", str(out)]
-        command += ["--no-video", "--no-dataset", *words]
+        command += ["--no-video", "--export-mode=none", *words]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
         report = json.loads((out / "report.json").read_text())
     assert not report["missing"] and not report["duplicates"], words

@@ -65,7 +65,7 @@ def rrun(name: str, python: str, kwargs: dict, per_process: int, steps: int) -> 
     with tempfile.TemporaryDirectory() as folder:
         jobs = pathlib.Path(folder, "jobs.json")
         jobs.write_text(json.dumps({"jobs": [job]}))
-        words = ["eval", "--jobs", str(jobs), "--output", str(pathlib.Path(folder, "out")), "--no-video", "--no-dataset"]
+        words = ["eval", "--jobs", str(jobs), "--output", str(pathlib.Path(folder, "out")), "--no-video", "--export-mode=none"]
         begin = time.perf_counter()
         ended = subprocess.run([RRUN, "--nproc-per-node", "1", *words], capture_output=True, text=True)
         seconds = time.perf_counter() - begin

@@ -71,9 +71,9 @@ def evaluate(case: str) -> dict[str, float]:
         entries = [{"name": f"push{task}", "arena_env_args": environment, "policy_type": "scripted", "num_episodes": EPISODES // 4} for task in range(4)]
         jobs.write_text(json.dumps({"jobs": entries}))
         port = free_port()
-        command = [str(RRUN), "--standalone", "--nproc-per-node=2", "--rusage", "eval", "--jobs", str(jobs), "--output", f"{folder}/out", "--no-dataset"]
+        command = [str(RRUN), "--standalone", "--nproc-per-node=2", "--rusage", "eval", "--jobs", str(jobs), "--output", f"{folder}/out", "--export-mode=none"]
         if case != "no page":
-            command += ["--page-port", str(port)]
+            command += ["--page", str(port)]
         begun = time.monotonic()
         child = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "LP_NUM_THREADS": "0"})
         held = []

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 RRUN = ROOT / "target/release/rrun"
 ROUNDS = 3
 MODES = {
-    "nothing": (["--no-video", "--no-dataset"], 32),
+    "nothing": (["--no-video", "--export-mode=none"], 32),
     "datasets": (["--no-video"], 32),
     "datasets, videos": ([], 8),
 }

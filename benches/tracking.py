@@ -28,7 +28,7 @@ def evaluate(tracker: str) -> dict[str, float]:
         entries = [{"name": f"push{task}", **entry, "num_episodes": EPISODES // 10} for task in range(10)]
         jobs.write_text(json.dumps({"jobs": entries}))
         command = [str(RRUN), "--standalone", "--nproc-per-node=2", "--rusage", "eval", "--jobs", str(jobs), "--output", f"{folder}/out"]
-        command += ["--no-video", "--no-dataset"]
+        command += ["--no-video", "--export-mode=none"]
         if tracker != "none":
             command += ["--track", tracker, "--track-python", VENV]
         env = {**os.environ, "WANDB_MODE": "offline", "TRACKIO_DIR": f"{folder}/trackio", "PYTHONWARNINGS": "ignore"}

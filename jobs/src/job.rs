@@ -126,7 +126,7 @@ impl Rollout {
     }
 }
 
-/// `video_cfg`: what is filmed, and where the files go. Command-line options override it.
+/// `video_cfg`: what is filmed, and where the files go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VideoSettings {
     /// `save_video`; `None` if it is not set.

@@ -1,4 +1,4 @@
-//! What the page of a run (`rrun eval --page-port`) and its ranks tell each other: files of the folder
+//! What the page of a run (`rrun eval --page`) and its ranks tell each other: files of the folder
 //! `live` in the run folder, which all nodes see.
 //!
 //! ```text

@@ -50,18 +50,9 @@ pub struct TrackingArgs {
     #[arg(long, value_enum, value_name = "TRACKER,…", value_delimiter = ',')]
     pub track: Vec<Tracker>,
 
-    /// Project (MLflow: experiment) of the run [default: WANDB_PROJECT or
-    /// MLFLOW_EXPERIMENT_NAME, else rrun]
-    #[arg(long, value_name = "NAME", requires = "track")]
-    pub track_project: Option<String>,
-
     /// Name of the run in the trackers [default: name of the run folder]
     #[arg(long, value_name = "NAME", requires = "track")]
     pub track_name: Option<String>,
-
-    /// Folder of TensorBoard's event files [default: tensorboard in the run folder]
-    #[arg(long, value_name = "DIR", requires = "track")]
-    pub track_dir: Option<PathBuf>,
 
     /// Interpreter or venv that has wandb, trackio or mlflow [default: python3]
     #[arg(long, value_name = "PYTHON", requires = "track")]
@@ -128,10 +119,7 @@ mod tests {
     fn the_words_of_the_options_are_read_as_the_same_options() {
         let words = [
             "--track=mlflow,wandb",
-            "--track-project",
-            "nightly",
             "--track-name=a b",
-            "--track-dir=/tb",
             "--track_python",
             "/venv",
             "--track-videos",

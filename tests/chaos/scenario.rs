@@ -127,17 +127,17 @@ impl Scenario {
 
     /// Returns the evaluation, not started.
     pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
-        let eval = Eval::new(&jobs(self.num_envs()))
-            .env("RRUN_MARK", &self.mark)
-            .nproc(1);
+        let mut jobs = jobs(self.num_envs());
+        for job in &mut jobs {
+            job["video_cfg"] = json!({"use_high_res_cameras": false});
+        }
+        let eval = Eval::new(&jobs).env("RRUN_MARK", &self.mark).nproc(1);
         let eval = if self.has_videos() {
-            eval.with_video().words(&["--video-size", "32x32"])
+            eval.with_video()
         } else {
             eval
         };
-        let eval =
-            eval.words(self.rule())
-                .words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
+        let eval = eval.words(self.rule()).words(&["--stall-timeout", "5"]);
         match disk {
             Some(disk) => eval.output(&disk.path().join("out")),
             None => eval,
@@ -159,7 +159,7 @@ impl Scenario {
             2 => &["--assign", "block"],
             3 => &["--assign", "block", "--shard", "episodes"],
             4 => &["--assign", "dynamic", "--shard", "jobs"],
-            _ => &["--assign", "dynamic", "--lease-timeout", "5"],
+            _ => &["--assign", "dynamic"],
         }
     }
 

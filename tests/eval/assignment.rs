@@ -25,13 +25,13 @@ fn undisturbed() -> &'static Eval {
         let gate = Gate::new();
         gate.open();
         let eval = Eval::new(&jobs(&gate)).nproc(1);
-        eval.words(&["--no-dataset"]).finished()
+        eval.words(&["--export-mode=none"]).finished()
     })
 }
 
 fn leased(gate: &Gate) -> Eval {
     let eval = Eval::new(&jobs(gate)).nproc(3);
-    eval.words(&["--assign", "dynamic", "--lease-timeout", "2"])
+    eval.words(&["--assign", "dynamic", "--stall-timeout", "5"])
 }
 
 /// Checks that every episode is in the journals once, with the result of an undisturbed run, and

@@ -48,7 +48,7 @@ fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
         json!({"model_path": original.path("policy"), "action_chunk_length": 4});
     let eval = Eval::new(&[reach, job("push", 3, 2)])
         .nproc(1)
-        .words(&["--no-dataset", "--seed", "11"])
+        .words(&["--export-mode=none", "--seed", "11"])
         .env("HOME", original.path("").to_str().unwrap());
     eval.run().succeeds();
     let folder = eval.folder().root().to_string_lossy().into_owned();

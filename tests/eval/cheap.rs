@@ -14,7 +14,7 @@ use crate::eval::resume::kill_all;
 /// Returns an evaluation without files beside the journal, whose episodes begin in the process of
 /// the simulator.
 fn cheap(args: Value, episodes: u64) -> Eval {
-    Eval::new(&[named("toy", episodes, toy(args))]).words(&["--no-dataset"])
+    Eval::new(&[named("toy", episodes, toy(args))]).words(&["--export-mode=none"])
 }
 
 fn errors(eval: &Eval) -> Vec<u64> {
@@ -70,7 +70,7 @@ fn a_kill_between_two_syncs_costs_no_finished_episode_and_repeats_none() {
     let gate = Gate::new();
     let job = named("toy", EPISODES, toy(json!({"envs_per_process": 4})));
     let job = gate.before(EPISODES - 2..EPISODES, job);
-    let eval = Eval::new(&[job]).words(&["--no-dataset"]);
+    let eval = Eval::new(&[job]).words(&["--export-mode=none"]);
     let running = eval.start();
     eval.wait_for_episodes(300);
     kill_all(running);

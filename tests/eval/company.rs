@@ -22,7 +22,7 @@ fn faulty(factory: &str, args: Value) -> Eval {
         .map(|(episode, (fault, at))| (seed(*episode).to_string(), json!([fault, at])))
         .collect();
     let args = merged(json!({"env_kwargs": {"faults": faults}}), args);
-    let words = ["--no-dataset", "--env-restarts", "1"];
+    let words = ["--export-mode=none", "--env-restarts", "1"];
     Eval::new(&[named("toy", 16, toy_of(factory, args))]).words(&words)
 }
 
@@ -119,10 +119,12 @@ fn copies_of_a_vector_env_run_with_chunks_as_each_does_alone_and_none_is_lost() 
     // At least three copies of a process in a stage: one begins, one steps, one needs a chunk.
     for (chunk, num_envs, per_process, stages) in [(4, 6, 6, "1"), (7, 6, 3, "2")] {
         let alone = uneven("Uneven", chunk, json!({"num_envs": 1}));
-        let alone = Eval::new(&[alone]).words(&["--no-dataset"]).finished();
+        let alone = Eval::new(&[alone])
+            .words(&["--export-mode=none"])
+            .finished();
         let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
         let words = [
-            "--no-dataset",
+            "--export-mode=none",
             "--pipeline-stages",
             stages,
             "--stall-timeout",

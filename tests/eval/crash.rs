@@ -27,7 +27,7 @@ fn undisturbed() -> &'static Eval {
     UNDISTURBED.get_or_init(|| {
         let gate = Gate::new();
         gate.open();
-        stopping(&gate).words(&["--no-dataset"]).finished()
+        stopping(&gate).words(&["--export-mode=none"]).finished()
     })
 }
 

@@ -29,7 +29,7 @@ fn expert() -> &'static Eval {
     static EXPERT: OnceLock<Eval> = OnceLock::new();
     EXPERT.get_or_init(|| {
         let eval = Eval::new(&tasks("scripted", EPISODES)).nproc(2);
-        eval.words(&["--no-dataset"]).finished()
+        eval.words(&["--export-mode=none"]).finished()
     })
 }
 
@@ -41,7 +41,7 @@ fn against(reference: &Eval, jobs: &[Value], words: &[&str]) -> Eval {
         false => &["--stop-when", "decided"],
     };
     let eval = Eval::new(jobs).nproc(2).words(words).words(until);
-    eval.words(&["--no-dataset", "--against", &path])
+    eval.words(&["--export-mode=none", "--against", &path])
 }
 
 fn decision(eval: &Eval) -> Decision {
@@ -134,7 +134,7 @@ fn a_run_that_was_killed_comes_to_the_same_decision() {
     let (open, closed) = (Gate::new(), Gate::new());
     open.open();
     let expert = Eval::new(&jobs(&open, "scripted")).nproc(2);
-    let expert = expert.words(&["--no-dataset"]).finished();
+    let expert = expert.words(&["--export-mode=none"]).finished();
     let whole = against(&expert, &jobs(&open, "random_action"), &[]);
     whole.run().fails_with(1);
 
@@ -154,7 +154,7 @@ fn a_run_that_was_killed_comes_to_the_same_decision() {
 #[test]
 fn too_few_episodes_are_undecided() {
     let few = Eval::new(&tasks("scripted", 4)).nproc(2);
-    let few = few.words(&["--no-dataset"]).finished();
+    let few = few.words(&["--export-mode=none"]).finished();
     let eval = against(&few, &tasks("scripted", 6), &[]);
     eval.run()
         .fails_with(3)
@@ -196,13 +196,13 @@ fn a_published_rate_is_compared_without_a_reference_run() {
         let eval = Eval::new(&tasks("random_action", 120))
             .nproc(2)
             .words(&[
-                "--no-dataset",
+                "--export-mode=none",
                 "--stop-when",
                 "reproduced",
                 "--margin",
                 "10",
             ])
-            .words(&["--claim", claim]);
+            .words(&["--against", claim]);
         let run = eval.run();
         let run = match code {
             0 => run.succeeds(),
@@ -232,7 +232,7 @@ fn reproduce(certificate: &Path, words: &[&str]) -> (Option<i32>, String) {
                 "2",
                 "eval",
                 "--no-video",
-                "--no-dataset",
+                "--export-mode=none",
             ])
             .current_dir(folder)
             .env("XDG_STATE_HOME", folder.join("state"))

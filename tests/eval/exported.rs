@@ -90,7 +90,7 @@ fn job(policy: &str, config: Value, num_envs: u64) -> Value {
 }
 
 fn eval(job: Value, ranks: usize) -> Eval {
-    let words = ["--no-dataset", "--shard", "episodes"];
+    let words = ["--export-mode=none", "--shard", "episodes"];
     Eval::new(&[job]).nproc(ranks).words(&words)
 }
 

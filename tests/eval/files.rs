@@ -67,11 +67,11 @@ fn each_environment_has_its_video_and_each_rank_its_dataset() {
 
 #[test]
 fn episodes_and_workers_have_videos_of_their_own_in_h264_where_asked_for() {
-    let words =
-        "--no-dataset --video-per-episode --video-grid --video-cameras front --video-size 64x96";
-    let words: Vec<_> = words.split(' ').collect();
-    let eval = Eval::new(&[job("reach", 2, 2)]).nproc(1).with_video();
-    let eval = eval.words(&words).finished();
+    let films = json!({"per_episode": true, "grid": true, "cameras": ["front"],
+                       "use_high_res_cameras": false});
+    let job = merged(job("reach", 2, 2), json!({"video_cfg": films}));
+    let eval = Eval::new(&[job]).nproc(1).with_video();
+    let eval = eval.words(&["--export-mode=none"]).finished();
     let folder = eval.folder().job("reach");
     let expected = [
         "reach_video_rank0_gpu0_env0.mp4",
@@ -99,7 +99,7 @@ fn episodes_and_workers_have_videos_of_their_own_in_h264_where_asked_for() {
     let entry = video.windows(4).rposition(|window| window == b"avc1");
     let entry = entry.expect("it is H.264");
     let number = |at: usize| u16::from_be_bytes([video[entry + at], video[entry + at + 1]]);
-    assert_eq!((number(28), number(30)), (96, 64));
+    assert_eq!((number(28), number(30)), (128, 128));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn nothing_is_recorded_or_printed_that_was_not_asked_for() {
     let eval = Eval::new(&[job("reach", 1, 1)])
         .nproc(1)
         .launcher_words(&["--quiet"])
-        .words(&["--no-dataset"]);
+        .words(&["--export-mode=none"]);
     eval.run()
         .succeeds()
         .stdout_has("METRICS SUMMARY")

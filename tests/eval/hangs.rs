@@ -9,7 +9,7 @@ use crate::eval::given::{named, seed, toy, toy_of};
 /// Returns an evaluation whose launcher restarts a rank that stands still for 3 s.
 fn watched(jobs: &[Value], ranks: usize) -> Eval {
     Eval::new(jobs)
-        .words(&["--no-dataset"])
+        .words(&["--export-mode=none"])
         .nproc(ranks)
         .launcher_words(&["--hang-timeout", "3", "--on-hang", "restart"])
 }

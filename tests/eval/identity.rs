@@ -32,7 +32,7 @@ fn with_policy(folder: &Path) -> Value {
 fn a_policy_that_is_edited_after_the_last_episode_is_another_run() {
     let folder = tempfile::tempdir().unwrap();
     let eval = Eval::new(&[with_policy(folder.path())]);
-    let eval = eval.words(&["--no-dataset"]).finished();
+    let eval = eval.words(&["--export-mode=none"]).finished();
     let before = eval.report().overall.successes;
     assert!(before >= 5, "{before}");
     let told = eval.run().succeeds().stdout;
@@ -75,7 +75,7 @@ fn a_simulator_that_is_edited_under_a_run_is_not_mixed_with_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = with_simulator(folder.path(), 200);
     let second = named("second", 4, first.clone());
-    let eval = Eval::new(&[first, second]).words(&["--no-dataset"]);
+    let eval = Eval::new(&[first, second]).words(&["--export-mode=none"]);
     let running = eval.start();
     eval.wait_for_episodes(4);
     let world = folder.path().join("world.py");

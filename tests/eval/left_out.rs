@@ -1,4 +1,4 @@
-//! Tests of runs of which a user leaves out a part on the page (`--page-port`): Stop, and Skip.
+//! Tests of runs of which a user leaves out a part on the page (`--page`): Stop, and Skip.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -25,8 +25,8 @@ fn jobs() -> [Value; 2] {
 fn left_out(eval: Eval, command: &Value) -> (Eval, Ended) {
     let port = rig::net::port();
     let eval = eval.nproc(1).env("RRUN_PAGE_TOKEN", TOKEN).words(&[
-        "--no-dataset",
-        "--page-port",
+        "--export-mode=none",
+        "--page",
         &port.to_string(),
     ]);
     let running = eval.start();

@@ -11,7 +11,7 @@ use crate::eval::under_others::{rank, torchrun};
 /// Returns an evaluation of two jobs that take longer than any test. Two launches on its folder would each find
 /// a job that the other has not begun.
 fn eval() -> Eval {
-    Eval::new(&[job("reach", 40_000, 2), job("push", 40_000, 2)]).words(&["--no-dataset"])
+    Eval::new(&[job("reach", 40_000, 2), job("push", 40_000, 2)]).words(&["--export-mode=none"])
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_launch_whose_folder_is_removed_says_so_once_and_ends() {
     for launcher in [rig::rrun().to_owned(), rank()] {
         // Longer than any test: the run ends because of the lock, or not in time.
         let eval = Eval::new(&[job("reach", 200_000, 2)])
-            .words(&["--no-dataset"])
+            .words(&["--export-mode=none"])
             .launched_by(&[launcher]);
         let running = eval.start();
         eval.wait_for_episodes(1);
@@ -92,7 +92,7 @@ fn a_launch_whose_folder_is_removed_says_so_once_and_ends() {
 fn a_launch_that_was_killed_leaves_a_lock_that_the_next_takes_over() {
     let gate = Gate::new();
     let eval = Eval::new(&[job("reach", 6, 2), gate.job(2)]);
-    let eval = eval.nproc(2).words(&["--no-dataset"]);
+    let eval = eval.nproc(2).words(&["--export-mode=none"]);
     let running = eval.start();
     gate.reached();
     kill_all(running);

@@ -38,7 +38,7 @@ fn an_example_of_s001_has_its_workers_and_videos_and_episodes_do_not_depend_on_w
     let wanted = filmed.outcomes();
     assert_eq!(wanted.len(), 4);
     for placement in ["env: 0, rollout: 0", "env: 0:0-1, rollout: 0:0-3"] {
-        let eval = behavior(&["--placement", placement, "--no-dataset"]).finished();
+        let eval = behavior(&["--placement", placement, "--export-mode=none"]).finished();
         assert_eq!(eval.outcomes(), wanted, "{placement}");
     }
 }
@@ -77,7 +77,7 @@ fn an_episode_whose_end_is_ignored_lasts_as_long_as_it_may_and_is_solved_all_the
         reach("ignored", json!({"ignore_terminations": true})),
         reach("epoch", epoch),
     ]);
-    let eval = eval.nproc(1).words(&["--no-dataset"]).finished();
+    let eval = eval.nproc(1).words(&["--export-mode=none"]).finished();
     assert_eq!(eval.report().overall.successes, 12);
     let lengths: Vec<_> = eval
         .episodes()

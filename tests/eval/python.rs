@@ -56,7 +56,9 @@ fn episodes_of_a_simulator_that_dies_begin_again_and_end_as_undisturbed() {
 fn an_episode_goes_on_after_its_success_unless_the_job_ends_it_there() {
     let ends = |end_on_success: bool| {
         let args = json!({"env_kwargs": {"solved_at": 2}, "end_on_success": end_on_success, "num_envs": 2});
-        let eval = Eval::new(&[toy(args)]).words(&["--no-dataset"]).finished();
+        let eval = Eval::new(&[toy(args)])
+            .words(&["--export-mode=none"])
+            .finished();
         let end = |episode: &Episode| (episode.length, episode.success, episode.success_at_end);
         eval.episodes().iter().map(end).collect::<Vec<_>>()
     };

@@ -29,7 +29,7 @@ fn reach(config: Value, num_envs: u64) -> Value {
 
 fn eval(config: Value, num_envs: u64, ranks: usize) -> Eval {
     Eval::new(&[reach(config, num_envs)]).nproc(ranks).words(&[
-        "--no-dataset",
+        "--export-mode=none",
         "--shard",
         "episodes",
     ])
@@ -97,7 +97,7 @@ fn suite() -> Vec<Value> {
 fn the_suite_shows_what_a_memory_of_the_episode_is_worth() {
     let eval = Eval::new(&suite())
         .nproc(2)
-        .words(&["--no-dataset"])
+        .words(&["--export-mode=none"])
         .finished();
     let report = eval.report();
     let solved = |name: &str| {
@@ -146,7 +146,7 @@ fn an_exception_in_each_call_costs_each_episode_and_ends_a_job_that_counts_steps
     let mut job = reach(toy("Refusing", json!({})), 2);
     job.as_object_mut().unwrap().remove("num_episodes");
     job["num_steps"] = json!(20);
-    let eval = Eval::new(&[job]).nproc(1).words(&["--no-dataset"]);
+    let eval = Eval::new(&[job]).nproc(1).words(&["--export-mode=none"]);
     eval.run()
         .fails_with(1)
         // Which of the two environments is answered first depends on timing.

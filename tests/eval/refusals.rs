@@ -87,9 +87,9 @@ fn a_broken_jobs_file_is_refused_with_its_line() {
 fn a_page_whose_port_is_taken_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let eval = Eval::new(&[job("reach", 2, 1)]).words(&["--page-port", &port]);
+    let eval = Eval::new(&[job("reach", 2, 1)]).words(&["--page", &port]);
     let ended = refused(&eval, 1).stderr_has(&format!(
-        "cannot serve the page on 127.0.0.1:{port} (--page-port): Address already in use"
+        "cannot serve the page on 127.0.0.1:{port} (--page): Address already in use"
     ));
     assert_eq!(ended.stderr.matches("Address already in use").count(), 1);
 }
@@ -103,7 +103,7 @@ fn a_flag_that_is_none_is_a_usage_error() {
 #[test]
 fn a_run_folder_of_other_jobs_is_left_alone() {
     let first = Eval::new(&[job("reach", 1, 1)]);
-    let first = first.nproc(1).words(&["--no-dataset"]).finished();
+    let first = first.nproc(1).words(&["--export-mode=none"]).finished();
     let report = std::fs::read(first.folder().report()).unwrap();
     let other = Eval::new(&[job("push", 1, 1)]).output(first.folder().root());
     other

@@ -158,7 +158,7 @@ fn function(policy: &str, config: Value) -> Value {
 
 /// Returns an evaluation of one job that ends at its first failure; `POLICY_TOKEN` is `s3cret`.
 fn eval(job: Value) -> Eval {
-    let words = ["--no-dataset", "--job-attempts", "1"];
+    let words = ["--export-mode=none", "--job-attempts", "1"];
     Eval::new(&[job])
         .nproc(1)
         .words(&words)

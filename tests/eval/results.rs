@@ -49,7 +49,7 @@ fn jobs(num_envs: u64) -> Vec<Value> {
 
 fn run(num_envs: u64, ranks: usize, words: &[&str]) -> Eval {
     let eval = Eval::new(&jobs(num_envs)).nproc(ranks);
-    eval.words(&["--no-dataset"]).words(words).finished()
+    eval.words(&["--export-mode=none"]).words(words).finished()
 }
 
 /// Returns the run by one rank with one environment.
@@ -129,7 +129,7 @@ fn a_network_on_a_cpu_reaches_what_it_sees_and_does_the_same_in_any_company_to_t
         job["policy_type"] = json!("gr00t_closedloop");
         job["policy_config_dict"] = json!({"model_path": demo_policy(), "action_chunk_length": 4});
         let words = [
-            "--no-dataset",
+            "--export-mode=none",
             "--shard",
             "episodes",
             "--pipeline-stages",
@@ -146,7 +146,7 @@ fn a_network_on_a_cpu_reaches_what_it_sees_and_does_the_same_in_any_company_to_t
 
 #[test]
 fn another_seed_gives_other_episodes() {
-    let eval = Eval::new(&jobs(2)).nproc(1).words(&["--no-dataset"]);
+    let eval = Eval::new(&jobs(2)).nproc(1).words(&["--export-mode=none"]);
     let other = eval.words(&["--only", "push", "--seed", "7"]).finished();
     let seeds = |eval: &Eval| {
         let episodes = eval.episodes().into_iter();
@@ -244,7 +244,7 @@ fn an_errored_episode_of_a_replay_runs_again() {
     };
     let mut job = replay("replay", "reach", &path);
     job["arena_env_args"]["max_episode_steps"] = json!(6);
-    let eval = Eval::new(&[job]).nproc(1).words(&["--no-dataset"]);
+    let eval = Eval::new(&[job]).nproc(1).words(&["--export-mode=none"]);
     write("nan");
     for _ in 0..2 {
         eval.run().fails_with(1).stderr_has(", 1 error\n");
@@ -266,7 +266,7 @@ fn what_was_felt_of_a_latency_is_in_journal_and_report_and_a_measured_one_is_not
     ];
     let eval = Eval::new(&jobs)
         .nproc(1)
-        .words(&["--no-dataset"])
+        .words(&["--export-mode=none"])
         .finished();
     for episode in eval.episodes() {
         let felt = episode.latency.unwrap().inferences;

@@ -107,7 +107,7 @@ fn undisturbed() -> &'static Eval {
         let gate = Gate::new();
         gate.open();
         let eval = Eval::new(&tasks(&gate, 1)).nproc(1);
-        eval.words(&["--no-dataset"]).finished()
+        eval.words(&["--export-mode=none"]).finished()
     })
 }
 
@@ -137,7 +137,7 @@ fn a_killed_launcher_takes_its_ranks_along_and_the_run_goes_on_anywhere_to_the_s
     let gate = Gate::new();
     let eval = Eval::new(&tasks(&gate, 4))
         .nproc(4)
-        .words(&["--no-dataset"]);
+        .words(&["--export-mode=none"]);
     killed_at(&gate, &eval, 20);
     let done = eval.journaled();
     let eval = eval.jobs(&tasks(&gate, 1)).world_of(2);
@@ -152,7 +152,7 @@ fn resume_brings_jobs_and_options_and_ends_what_was_begun() {
     let gate = Gate::new();
     let first = Eval::new(&tasks(&gate, 3))
         .nproc(3)
-        .words(&["--no-dataset"]);
+        .words(&["--export-mode=none"]);
     killed_at(&gate, &first, 10);
     std::fs::remove_file(first.jobs_file()).unwrap();
     let eval = first.resumed().world_of(2).words(&["--num-envs", "2"]);
@@ -160,7 +160,7 @@ fn resume_brings_jobs_and_options_and_ends_what_was_begun() {
     assert_same(&eval, undisturbed(), "resumed");
     assert!(
         !eval.folder().dataset("reach", 0, 2).exists(),
-        "--no-dataset is taken over"
+        "--export-mode=none is taken over"
     );
     let plan = RunPlan::read(&eval.folder()).unwrap();
     let sizes: Vec<_> = plan
@@ -195,7 +195,7 @@ fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
         .stderr_has("changed: reach: num_episodes 4 → 6");
     let fresh = Eval::new(&[])
         .nproc(1)
-        .words(&["--no-dataset"])
+        .words(&["--export-mode=none"])
         .jobs_text(&std::fs::read_to_string(eval.jobs_file()).unwrap())
         .finished();
     assert_same(&eval, &fresh, "a fresh run");
@@ -222,7 +222,7 @@ fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
 fn ranks_of_a_large_launch_read_what_an_earlier_one_did_from_rank_0() {
     let entry = |index| named(&format!("j{index}"), 20, job("reach", 20, 1));
     let jobs: Vec<_> = (0..64).map(entry).collect();
-    let many = || Eval::new(&jobs).nproc(64).words(&["--no-dataset"]);
+    let many = || Eval::new(&jobs).nproc(64).words(&["--export-mode=none"]);
     let fresh = many().finished();
     let eval = many().env("RRUN_LOG", "info");
     let running = eval.start();

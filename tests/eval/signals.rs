@@ -14,7 +14,7 @@ use crate::eval::command::{Eval, Running, Signal, job, until};
 fn long() -> Eval {
     Eval::new(&[job("reach", 40_000, 2)])
         .nproc(1)
-        .words(&["--no-dataset"])
+        .words(&["--export-mode=none"])
 }
 
 /// Returns the same in a step of SLURM with one task.

@@ -23,7 +23,7 @@ fn job(name: &str, module: &str, state: &str, num_envs: u64) -> Value {
 }
 
 fn eval(module: &str, num_envs: u64) -> Eval {
-    let words = ["--no-dataset", "--job-attempts", "1"];
+    let words = ["--export-mode=none", "--job-attempts", "1"];
     let jobs = [job("reach", module, "goal_position", num_envs)];
     Eval::new(&jobs).nproc(1).words(&words)
 }
@@ -70,7 +70,13 @@ fn a_policy_that_fails_for_every_row_ends_the_job() {
 
 #[test]
 fn a_batch_that_does_not_fit_is_halved_and_no_episode_is_lost() {
-    let words = ["--max-batch", "4", "--pipeline-stages", "1", "--no-dataset"];
+    let words = [
+        "--max-batch",
+        "4",
+        "--pipeline-stages",
+        "1",
+        "--export-mode=none",
+    ];
     let jobs = ["first", "second"].map(|name| job(name, "hungry.pt", "eef_position", 4));
     let eval = Eval::new(&jobs).nproc(1).words(&words);
     let ended = eval.run().succeeds();

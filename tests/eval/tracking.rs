@@ -25,7 +25,7 @@ fn count(path: &Path, text: &str) -> usize {
 fn tensorboard_has_the_rates_of_all_ranks_while_they_run_and_at_the_end() {
     let gate = Gate::new();
     let eval = Eval::new(&[job("reach", 6, 1), gate.job(2)]).nproc(2);
-    let eval = eval.words(&["--track", "tensorboard", "--no-dataset"]);
+    let eval = eval.words(&["--track", "tensorboard", "--export-mode=none"]);
     let folder = eval.folder().tensorboard();
     let running = eval.start();
     let points = || {
@@ -60,7 +60,7 @@ fn tensorboard_has_the_rates_of_all_ranks_while_they_run_and_at_the_end() {
 
 #[test]
 fn a_resumed_run_continues_in_a_second_event_file() {
-    let words = ["--track", "tensorboard", "--no-dataset"];
+    let words = ["--track", "tensorboard", "--export-mode=none"];
     let begun = Eval::new(&[job("reach", 2, 1)])
         .nproc(1)
         .words(&words)

@@ -17,7 +17,7 @@ fn varied(episodes: u64, ranks: usize) -> Eval {
         {"name": "hasty", "group": "time", "max_episode_steps": 3},
     ]});
     let jobs = [merged(job("reach", episodes, 2), variations)];
-    Eval::new(&jobs).nproc(ranks).words(&["--no-dataset"])
+    Eval::new(&jobs).nproc(ranks).words(&["--export-mode=none"])
 }
 
 fn entry<'a>(report: &'a Report, by: VariationScope, name: &str) -> &'a VariationReport {
@@ -119,7 +119,7 @@ fn a_plan_has_the_variants() {
 #[test]
 fn a_variation_changes_the_environment_and_one_without_meaning_is_said() {
     let variations = json!({"variations": {"max_episode_steps": 3, "hdr": "hall"}});
-    let eval = Eval::new(&[merged(job("reach", 2, 1), variations)]).words(&["--no-dataset"]);
+    let eval = Eval::new(&[merged(job("reach", 2, 1), variations)]).words(&["--export-mode=none"]);
     eval.run()
         .succeeds()
         .stderr_has("does not use variations.hdr");

@@ -50,7 +50,7 @@ impl Training {
 
     fn watch(&self, words: &str) -> Given {
         let given = self.0.clone().words(words);
-        given.words("-- eval --no-video --no-dataset")
+        given.words("-- eval --no-video --export-mode=none")
     }
 
     /// Watches to the end.

@@ -74,7 +74,7 @@ fn gpu_a_python_policy_is_told_the_card_of_its_rank() {
     });
     let eval = Eval::new(&[job])
         .nproc(1)
-        .words(&["--no-dataset", "--policy-device", &name]);
+        .words(&["--export-mode=none", "--policy-device", &name]);
     eval.run().succeeds();
     assert_eq!(eval.report().overall.errors, 0);
 }

@@ -31,7 +31,7 @@ fn started() -> Cluster {
     evaluation::write_jobs(&cluster, EPISODES);
     for node in [0, 1] {
         let words = format!(
-            "{} --shard episodes --no-dataset --no-video",
+            "{} --shard episodes --export-mode=none --no-video",
             evaluation::EVAL
         );
         let given = cluster.fixed_node(node, "2 --nproc-per-node 1");

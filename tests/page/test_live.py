@@ -1,4 +1,4 @@
-"""The page of a run while it lasts (`rrun eval --page-port`), in headless Chromium: a real run of two ranks, watched until
+"""The page of a run while it lasts (`rrun eval --page`), in headless Chromium: a real run of two ranks, watched until
 it is stopped with the button."""
 
 import json
@@ -46,7 +46,7 @@ def run(tmp_path_factory):
     (folder / "tonight.json").write_text(json.dumps({"jobs": entries}))
     port = free_port()
     rrun = os.environ.get("RRUN", night.ROOT / "target/release/rrun")
-    command = [rrun, "--nproc-per-node", "2", "eval", "--jobs", folder / "tonight.json", "--output", folder, "--page-port", str(port)]
+    command = [rrun, "--nproc-per-node", "2", "eval", "--jobs", folder / "tonight.json", "--output", folder, "--page", str(port)]
     environment = {**os.environ, "LP_NUM_THREADS": "0", "TZ": "Europe/Berlin", "RRUN_PAGE_TOKEN": TOKEN}
     with open(folder / "stderr", "wb") as said:
         child = subprocess.Popen(command, cwd=night.ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=said)

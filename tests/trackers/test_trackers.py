@@ -26,11 +26,12 @@ class Run:
 
     def rrun(self, jobs, *words):
         (self.folder / "jobs.json").write_text(json.dumps({"jobs": jobs}))
-        command = [RRUN, "--nproc-per-node", "2", "eval", "--jobs", "jobs.json", "--output", self.out, "--no-dataset"]
-        command += ["--track", "tensorboard,wandb,trackio,mlflow", "--track-project", "nightly", "--track-videos"]
+        command = [RRUN, "--nproc-per-node", "2", "eval", "--jobs", "jobs.json", "--output", self.out, "--export-mode=none"]
+        command += ["--track", "tensorboard,wandb,trackio,mlflow", "--track-videos"]
         env = {
             **os.environ,
             "WANDB_MODE": "offline",
+            **dict.fromkeys(("WANDB_PROJECT", "TRACKIO_PROJECT", "MLFLOW_EXPERIMENT_NAME"), "nightly"),
             "TRACKIO_DIR": str(self.folder / "trackio"),
             "MLFLOW_TRACKING_URI": self.uri,
             "WANDB_API_KEY": "0123456789" * 4,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,9 +12,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
-use crate::eval_args::values::{address, level, points};
+use crate::eval_args::values::{level, listener, points};
 use crate::experiment::{Change, is_experiment};
-use crate::journal::Claim;
 use crate::journal::Question;
 use crate::record_format::RecordFormat;
 use crate::tracking::TrackingArgs;
@@ -24,7 +23,11 @@ pub(crate) mod resume;
 mod values;
 
 pub(crate) use resume::is_taken_over;
-pub use values::{ExportMode, LogFormat, Screen, StopWhen, VideoSize};
+pub use values::{Against, ExportMode, LogFormat, Screen, StopWhen};
+
+/// Shortest time after which a rank without progress counts as missing: files of other nodes may show
+/// late.
+const SHORTEST_GATHERING: Duration = Duration::from_secs(60);
 
 /// Examples of `eval`.
 pub const EXAMPLES: Examples = &[
@@ -126,16 +129,6 @@ pub struct EvalArgs {
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Assignment")]
     pub shard: Option<Shard>,
 
-    /// Maximum number of episodes per lease, with --assign dynamic; leases get smaller towards the
-    /// end of a job [default: num_envs of the job]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Assignment")]
-    pub lease: Option<u64>,
-
-    /// Seconds without a step after which an idle rank takes over another's leases [default:
-    /// --stall-timeout]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Assignment")]
-    pub lease_timeout: Option<u64>,
-
     /// Run only these jobs, with all or some of their episodes, e.g. 'reach:0,3-5;push', in a
     /// separate run folder [default output: outputs/<name of the jobs file>_only]
     #[arg(long, value_name = "JOB[:EPISODES][;…]")]
@@ -155,24 +148,14 @@ pub struct EvalArgs {
     pub stop_when: Option<StopWhen>,
 
     /// The reference, with the same jobs and seeds: run folder, report.json with its episodes.jsonl, or
-    /// certificate
+    /// certificate; or a published rate of all jobs together, e.g. 462/500
     #[arg(
         long,
-        value_name = "RUN",
+        value_name = "RUN|SOLVED/EPISODES",
         requires = "stop_when",
         help_heading = "Early stop"
     )]
-    pub against: Option<PathBuf>,
-
-    /// Compare with a published rate, of all jobs together, instead of a run, e.g. 462/500
-    #[arg(
-        long,
-        value_name = "SOLVED/EPISODES",
-        requires = "stop_when",
-        conflicts_with = "against",
-        help_heading = "Early stop"
-    )]
-    pub claim: Option<Claim>,
+    pub against: Option<Against>,
 
     /// The loss or difference that is to be excluded, in percentage points of solved episodes
     #[arg(
@@ -217,8 +200,8 @@ pub struct EvalArgs {
     #[arg(long, default_value_t = 3, value_name = "N", help_heading = "Rollout")]
     pub env_restarts: u32,
 
-    /// Seconds without an answer after which an environment's process is given up, and a stall is
-    /// reported
+    /// Seconds without an answer after which an environment's process is given up, a stall is reported,
+    /// and idle ranks take over leases; after twice as long, a rank is missing from the report
     #[arg(long, default_value_t = 300, value_name = "SECONDS", help_heading = "Rollout",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_timeout: u64,
@@ -277,19 +260,6 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub no_video: bool,
 
-    /// Size of each camera's image in a video [default: as rendered]
-    #[arg(long, value_name = "HxW", help_heading = "Recording")]
-    pub video_size: Option<VideoSize>,
-
-    /// Bit rate of videos, in bits per second
-    #[arg(long, default_value_t = 1_500_000, value_name = "N", help_heading = "Recording",
-          value_parser = clap::value_parser!(u32).range(10_000..))]
-    pub video_bitrate: u32,
-
-    /// Write no datasets
-    #[arg(long, help_heading = "Recording")]
-    pub no_dataset: bool,
-
     /// Format of the datasets: one HDF5 file per rank (robomimic, Isaac Lab), or a LeRobot v3.0
     /// folder with images
     #[arg(
@@ -312,23 +282,6 @@ pub struct EvalArgs {
     )]
     pub export_mode: ExportMode,
 
-    /// Also write one video per episode, with success or failure in its name
-    #[arg(long, help_heading = "Recording")]
-    pub video_per_episode: bool,
-
-    /// Also write a video of all environments of a worker, side by side
-    #[arg(long, help_heading = "Recording")]
-    pub video_grid: bool,
-
-    /// Cameras to show in videos, from left to right [default: all]
-    #[arg(
-        long,
-        value_name = "NAME,…",
-        value_delimiter = ',',
-        help_heading = "Recording"
-    )]
-    pub video_cameras: Option<Vec<String>>,
-
     /// Also write the results as Arena's experiment_runner does [default: with an Experiment]
     #[arg(long, help_heading = "Recording")]
     pub arena_output: bool,
@@ -345,42 +298,15 @@ pub struct EvalArgs {
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     pub log_format: Option<LogFormat>,
 
-    /// Serve `GET /metrics` for Prometheus on this port of rank 0's machine during the run
-    #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
-    pub metrics_port: Option<u16>,
-
-    /// Address or host name to serve metrics on; 0.0.0.0 means all addresses of the machine, for a
-    /// Prometheus elsewhere
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        value_parser = address,
-        default_value = "127.0.0.1",
-        requires = "metrics_port",
-        help_heading = "Output"
-    )]
-    pub metrics_host: IpAddr,
+    /// Serve `GET /metrics` for Prometheus on this port of rank 0's machine during the run; HOST
+    /// 0.0.0.0 means all addresses of the machine, for a Prometheus elsewhere
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = listener, help_heading = "Output")]
+    pub metrics: Option<SocketAddr>,
 
     /// Serve a page of the run on this port of the first node while it lasts: results, pictures of
-    /// the environments, ranks, errors
-    #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
-    pub page_port: Option<u16>,
-
-    /// Address or host name to serve the page on; any but a loopback one needs a token in
-    /// RRUN_PAGE_TOKEN
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        value_parser = address,
-        default_value = "127.0.0.1",
-        requires = "page_port",
-        help_heading = "Output"
-    )]
-    pub page_host: IpAddr,
-
-    /// Seconds without progress after which a rank is missing from the report
-    #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub gather_timeout: u64,
+    /// the environments, ranks, errors; any HOST but a loopback one needs a token in RRUN_PAGE_TOKEN
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = listener, help_heading = "Output")]
+    pub page: Option<SocketAddr>,
 
     // Last, because clap gives its heading to whatever follows.
     /// Experiment trackers.
@@ -412,26 +338,19 @@ impl EvalArgs {
         args.tracking.words = resume::tracking_words(&command, &matches);
         let args = if args.quick { args.unrecorded() } else { args };
         let args = args.with_output_of_experiment();
-        if args.question().is_some() && args.against.is_none() && args.claim.is_none() {
-            let reason = "--stop-when needs --against RUN, the run to compare with, or --claim \
-                          SOLVED/EPISODES";
+        if args.question().is_some() && args.against.is_none() {
+            let reason = "--stop-when needs --against: the run to compare with, or SOLVED/EPISODES";
             return Err(Self::command().error(ErrorKind::MissingRequiredArgument, reason));
         }
-        match (args.assign, args.lease.or(args.lease_timeout)) {
-            (Assign::Dynamic, _) | (_, None) => Ok(args),
-            (Assign::Modulo | Assign::Block, Some(_)) => {
-                let reason = "--lease and --lease-timeout have no effect without --assign dynamic";
-                Err(Self::command().error(ErrorKind::ArgumentConflict, reason))
-            }
-        }
+        Ok(args)
     }
 
     /// Disables videos and datasets, as if the options said so.
     fn unrecorded(mut self) -> Self {
         self.no_video = true;
-        self.no_dataset = true;
-        for option in ["no-video", "no-dataset"] {
-            self.given.insert(option.to_owned(), String::new());
+        self.export_mode = ExportMode::None;
+        for (option, value) in [("no-video", ""), ("export-mode", "none")] {
+            self.given.insert(option.to_owned(), value.to_owned());
         }
         self
     }
@@ -465,12 +384,12 @@ impl EvalArgs {
 
     /// Returns the time without a step after which other ranks take over a rank's leases.
     pub fn lease_timeout(&self) -> Duration {
-        Duration::from_secs(self.lease_timeout.unwrap_or(self.stall_timeout))
+        Duration::from_secs(self.stall_timeout)
     }
 
-    /// Returns the time without a sign of life after which a rank counts as missing.
+    /// Returns the time without progress after which a rank counts as missing.
     pub fn gather_timeout(&self) -> Duration {
-        Duration::from_secs(self.gather_timeout)
+        (2 * self.lease_timeout()).max(SHORTEST_GATHERING)
     }
 }
 

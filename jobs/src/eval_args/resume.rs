@@ -18,8 +18,6 @@ const OF_ONE_START: &[&str] = &[
     "trust-plan",
     "quick",
     "num-envs",
-    "lease",
-    "lease-timeout",
 ];
 
 /// Headings whose options `--resume` does not take over either, because they name places, control

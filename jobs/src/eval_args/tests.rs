@@ -35,15 +35,16 @@ fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
 }
 
 #[test]
-fn metrics_are_answered_at_an_address_or_at_that_of_a_name() {
-    let host = |host: &str| {
-        let args = parse(&["--jobs", "a", "--metrics-port", "9", "--metrics-host", host]);
-        args.map(|args| args.metrics_host)
-    };
-    assert!(host("localhost").unwrap().is_loopback());
-    assert_eq!(host("::1").unwrap().to_string(), "::1");
-    let err = host("no such host").unwrap_err().to_string();
-    let told = "'--metrics-host <ADDRESS>': it is not an address and cannot be resolved: ";
+fn a_server_listens_on_a_port_of_this_machine_or_of_an_address_or_name() {
+    let address = |text: &str| with(&["--metrics", text]).metrics.unwrap();
+    assert_eq!(address("9").to_string(), "127.0.0.1:9");
+    assert_eq!(address("0.0.0.0:9").to_string(), "0.0.0.0:9");
+    assert_eq!(address("[::1]:9").to_string(), "[::1]:9");
+    assert!(address("localhost:9").ip().is_loopback());
+    let err = parse(&["--jobs", "a", "--page", "no such host:9"])
+        .unwrap_err()
+        .to_string();
+    let told = "'--page <[HOST:]PORT>': `no such host` is not an address and cannot be resolved: ";
     assert!(err.contains(told), "{err}");
 }
 
@@ -72,23 +73,15 @@ fn an_experiment_has_changes_and_results_in_the_layout_of_arena() {
 
 #[test]
 fn leases_are_of_episodes() {
-    let args = with(&[
-        "--assign",
-        "dynamic",
-        "--lease",
-        "2",
-        "--stall-timeout",
-        "7",
-    ]);
+    let args = with(&["--assign", "dynamic", "--stall-timeout", "7"]);
     assert_eq!(args.assignment().shard, Shard::Episodes);
     assert_eq!(args.lease_timeout(), Duration::from_secs(7));
+    assert_eq!(args.gather_timeout(), Duration::from_secs(60));
+    assert_eq!(with(&[]).gather_timeout(), Duration::from_secs(600));
 }
 
 #[test]
-fn pictures_and_screens_have_a_size() {
-    let (height, width) = (64, 96);
-    let size = with(&["--video-size", "64x96"]).video_size;
-    assert_eq!(size, Some(VideoSize { height, width }));
+fn a_screen_has_a_size() {
     let screen = |words: &[&str]| with(words).xvfb.map(|screen| screen.to_string());
     assert_eq!(screen(&["--xvfb"]).as_deref(), Some("1024x768x24"));
     let given = screen(&["--xvfb", "640x480x16", "--no-video"]);
@@ -110,6 +103,10 @@ fn an_early_stop_asks_one_of_two_questions() {
     let reproduced = with(&["reproduced", "--against", "base"]);
     assert_eq!(reproduced.question(), Some(Question::Reproduction));
     assert_eq!(with(&["end"]).question(), None);
-    let claimed = with(&["reproduced", "--claim", "462/500"]);
-    assert_eq!(claimed.claim.map(|claim| claim.solved), Some(462));
+    let against = |text: &str| with(&["reproduced", "--against", text]).against;
+    let claim = "462/500".parse().unwrap();
+    assert_eq!(against("462/500"), Some(Against::Claim(claim)));
+    for folder in ["./462/500", "462/500/a", "462"] {
+        assert_eq!(against(folder), Some(Against::Run(folder.into())));
+    }
 }

@@ -1,12 +1,13 @@
 //! The types of option values.
 
 use std::fmt::{Display, Formatter};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Question;
+use crate::journal::{Claim, Question};
 use crate::refusal::Refusal;
 
 /// Format of messages on stderr.
@@ -71,27 +72,35 @@ pub(super) fn level(text: &str) -> Result<f64, Refusal> {
     }
 }
 
-/// Size of one camera's image in a video, written as `HEIGHTxWIDTH`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VideoSize {
-    /// Height in pixels, 16 to 4096.
-    pub height: u32,
-    /// Width in pixels, 16 to 4096.
-    pub width: u32,
+/// What a sequential test compares a run with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// A run folder, report or certificate.
+    Run(PathBuf),
+    /// A published rate.
+    Claim(Claim),
 }
 
-impl FromStr for VideoSize {
+impl FromStr for Against {
     type Err = Refusal;
 
+    /// Two counts are a claim; `./462/500` is a folder.
     fn from_str(text: &str) -> Result<Self, Refusal> {
-        let sides = text
-            .split_once('x')
-            .map(|(height, width)| (height.parse(), width.parse()));
-        match sides {
-            Some((Ok(height @ 16..=4096), Ok(width @ 16..=4096))) => Ok(Self { height, width }),
-            _ => Err(Refusal::new(format_args!(
-                "`{text}` is not a size: expected HEIGHTxWIDTH with 16 to 4096, for example 224x224"
-            ))),
+        let is_count = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        match text.split_once('/') {
+            Some((solved, episodes)) if is_count(solved) && is_count(episodes) => {
+                text.parse().map(Self::Claim)
+            }
+            _ => Ok(Self::Run(text.into())),
+        }
+    }
+}
+
+impl Display for Against {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Run(path) => path.display().fmt(f),
+            Self::Claim(claim) => claim.fmt(f),
         }
     }
 }
@@ -135,16 +144,22 @@ impl Display for Screen {
     }
 }
 
-/// Parses an IP address or resolves a host name. Of several addresses, an IPv4 address is chosen,
-/// because every client can reach it.
-pub(super) fn address(text: &str) -> Result<IpAddr, Refusal> {
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let refused = |err| format!("it is not an address and cannot be resolved: {err}");
-    let found = (text, 0).to_socket_addrs();
-    let found: Vec<_> = found.map_err(|err| Refusal::new(refused(err)))?.collect();
+/// Parses a port, alone or after an address or host name. Of several addresses of a name, an IPv4
+/// address is chosen, because every client can reach it.
+pub(super) fn listener(text: &str) -> Result<SocketAddr, Refusal> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("127.0.0.1", text));
+    let Ok(port @ 1..) = port.parse::<u16>() else {
+        let wanted = "expected PORT or HOST:PORT, for example 0.0.0.0:8123";
+        return Err(Refusal::new(wanted));
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = (host, port).to_socket_addrs().map_err(|err| {
+        Refusal::new(format_args!(
+            "`{host}` is not an address and cannot be resolved: {err}"
+        ))
+    })?;
+    let found: Vec<_> = found.collect();
     let v4 = found.iter().find(|address| address.is_ipv4());
-    let chosen = v4.or(found.first()).map(SocketAddr::ip);
-    chosen.ok_or_else(|| Refusal::new("it is not an address, and the name has none"))
+    let chosen = v4.or(found.first()).copied();
+    chosen.ok_or_else(|| Refusal::new(format_args!("the name `{host}` has no address")))
 }

@@ -104,6 +104,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::eval_args::ExportMode;
 
     /// Creates a run folder with a plan and a few files.
     fn run(quick: bool) -> (tempfile::TempDir, RunFolder) {
@@ -223,9 +224,9 @@ mod tests {
             EvalArgs::parse_words(&words)
         };
         let args = parse(&["--jobs", "a.json", "--quick"]).unwrap();
-        assert!(args.no_video && args.no_dataset);
+        assert!(args.no_video && args.export_mode == ExportMode::None);
         let given: Vec<_> = args.given.keys().map(String::as_str).collect();
-        assert_eq!(given, ["no-dataset", "no-video"]);
+        assert_eq!(given, ["export-mode", "no-video"]);
         let refused = parse(&["--quick", "--resume", "outputs/a"])
             .unwrap_err()
             .to_string();

@@ -176,6 +176,7 @@ mod checked {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::assign::Shard;
     use crate::layout::RunFolder;
     use crate::samples;
 
@@ -338,8 +339,8 @@ mod checked {
             "--seed",
             "7",
             "--no_video",
-            "--video-cameras",
-            "a,b",
+            "--shard",
+            "episodes",
             "--policy-device",
             "cpu",
             "--max-batch=2",
@@ -348,7 +349,7 @@ mod checked {
         let args = EvalArgs::read_words(&words(&[
             "--resume",
             path,
-            "--video-cameras=c",
+            "--shard=jobs",
             "--max_batch",
             "4",
         ]))
@@ -356,11 +357,10 @@ mod checked {
         assert_eq!(args.seed, 7);
         assert!(args.no_video);
         assert_eq!(args.max_batch, Some(4));
-        assert_eq!(args.video_cameras, Some(vec!["c".to_owned()]));
+        assert_eq!(args.shard, Some(Shard::Jobs));
         assert_eq!(args.policy_device, None);
         let again = EvalArgs::read_words(&words(&["--resume", path, "--seed", "8"])).unwrap();
-        let found = (again.seed, again.video_cameras.map(|names| names.join(" ")));
-        assert_eq!(found, (8, Some("a b".to_owned())));
+        assert_eq!((again.seed, again.shard), (8, Some(Shard::Episodes)));
     }
 
     #[test]

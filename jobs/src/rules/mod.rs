@@ -156,21 +156,12 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), Refusal> {
     let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
     let in_job = |job: &Job| run_check(job, args).map_err(|refusal| refusal.inside(job.place()));
     pending().try_for_each(in_job)?;
-    let filmed: Vec<_> = pending().filter(|job| is_filmed(job, args)).collect();
-    let wrong = match &args.video_cameras {
-        // Some job must have each camera.
-        Some(cameras) => filmed.first().and_then(|job| {
-            let mut cameras = cameras.iter();
-            Some((
-                *job,
-                cameras.find(|name| filmed.iter().all(|job| lacks(job, name)))?,
-            ))
-        }),
-        None => filmed.iter().find_map(|job| {
+    let wrong = pending()
+        .filter(|job| is_filmed(job, args))
+        .find_map(|job| {
             let mut cameras = job.video.cameras.iter().flatten();
-            Some((*job, cameras.find(|name| lacks(job, name))?))
-        }),
-    };
+            Some((job, cameras.find(|name| lacks(job, name))?))
+        });
     wrong.map_or(Ok(()), |(job, camera)| Err(no_camera(job, camera)))
 }
 

@@ -8,30 +8,24 @@ use jobs::rules::nearest;
 use jobs::serve_args;
 use jobs::usage::Examples;
 
-/// What users want to do, in the order of the help.
+/// The groups of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// See that it works, and what there is.
+    /// What a first hour needs.
     Start,
-    /// Start ranks.
-    Run,
-    /// Read what came out.
-    Results,
-    /// Know before the start.
-    Plan,
+    /// What comes after it.
+    More,
 }
 
 impl Group {
     /// All groups, in the order of the help.
-    pub const ALL: [Group; 4] = [Group::Start, Group::Run, Group::Results, Group::Plan];
+    pub const ALL: [Group; 2] = [Group::Start, Group::More];
 
     /// The word at the left of the help.
     pub fn title(self) -> &'static str {
         match self {
             Group::Start => "Start",
-            Group::Run => "Run",
-            Group::Results => "Results",
-            Group::Plan => "Plan",
+            Group::More => "More",
         }
     }
 }
@@ -41,7 +35,7 @@ impl Group {
 pub struct CommandRow {
     /// The word after `rrun`, or the value name of a program of the user.
     pub name: &'static str,
-    /// What it is for.
+    /// Where the help has it.
     pub group: Group,
     /// What it does, in at most 59 columns.
     pub does: &'static str,
@@ -85,20 +79,20 @@ const fn row(
 #[rustfmt::skip]
 pub const COMMANDS: &[CommandRow] = &[
     row("demo", Group::Start, "Evaluate three tasks, with videos and a report", DEMO),
-    row("doctor", Group::Start, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
     row("list", Group::Start, "List environments, policies and suites, with a job of each", LIST),
-    row("suite", Group::Start, "Write the jobs of a known benchmark: LIBERO, Meta-World, …", SUITE),
-    row("eval", Group::Run, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
-    row("serve", Group::Run, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
-    row("watch", Group::Run, "Evaluate every checkpoint of a training while it trains", WATCH),
-    row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
-    row("top", Group::Results, "Show a run that is under way, from any machine", TOP),
-    row("report", Group::Results, "Write the report of a run again, or of several as one", REPORT),
-    row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
-    row("certify", Group::Results, "Write a certificate of a run, which others can check", CERTIFY),
-    row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
-    row("reproduce", Group::Results, "Run the jobs of a certificate again, and compare", REPRODUCE),
-    row("fit", Group::Plan, "Check whether jobs fit into the memory of the GPUs", FIT),
+    row("eval", Group::Start, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
+    row("report", Group::Start, "Write the report of a run again, or of several as one", REPORT),
+    row("compare", Group::Start, "Compare two policies on the same episodes", COMPARE),
+    row("doctor", Group::Start, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
+    row(USERS_PROGRAM, Group::More, "Run a Python script in each rank, as torchrun does", PROGRAM),
+    row("suite", Group::More, "Write the jobs of a known benchmark: LIBERO, Meta-World, …", SUITE),
+    row("serve", Group::More, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
+    row("watch", Group::More, "Evaluate every checkpoint of a training while it trains", WATCH),
+    row("top", Group::More, "Show a run that is under way, from any machine", TOP),
+    row("verify", Group::More, "Check that a run is complete and its files are whole", VERIFY),
+    row("certify", Group::More, "Write a certificate of a run, which others can check", CERTIFY),
+    row("reproduce", Group::More, "Run the jobs of a certificate again, and compare", REPRODUCE),
+    row("fit", Group::More, "Check whether jobs fit into the memory of the GPUs", FIT),
 ];
 
 const DEMO: Examples = &[

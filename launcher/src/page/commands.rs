@@ -72,7 +72,7 @@ mod tests {
         };
         write_whole(&folder.plan(), &serde_json::to_vec(&plan).unwrap()).unwrap();
         std::fs::create_dir(folder.live()).unwrap();
-        let plan = PagePlan::new("127.0.0.1".parse().unwrap(), 0, Some("s3cret-and-long")).unwrap();
+        let plan = PagePlan::new(([127, 0, 0, 1], 0).into(), Some("s3cret-and-long")).unwrap();
         let state = PageState::new(&plan, dir.path(), "0a1b");
         (dir, state)
     }

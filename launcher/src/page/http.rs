@@ -311,7 +311,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("logs")).unwrap();
         let film = std::fs::File::create(dir.path().join("logs/hang_1.txt")).unwrap();
         film.set_len(64 << 20).unwrap();
-        let plan = PagePlan::new("127.0.0.1".parse().unwrap(), 0, None).unwrap();
+        let plan = PagePlan::new(([127, 0, 0, 1], 0).into(), None).unwrap();
         let page = Arc::new(PageState::new(&plan, dir.path(), "0a1b"));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -1,4 +1,4 @@
-//! The page of a run while it lasts (`rrun eval --page-port`).
+//! The page of a run while it lasts (`rrun eval --page`).
 //!
 //! ```text
 //! browser ──► http ─► access (pure): token, host name       connections have limits and deadlines
@@ -105,7 +105,7 @@ fn bind(plan: &PagePlan) -> anyhow::Result<TcpListener> {
         Ok(listener)
     });
     listener
-        .map_err(|err| anyhow::anyhow!("cannot serve the page on {address} (--page-port): {err}"))
+        .map_err(|err| anyhow::anyhow!("cannot serve the page on {address} (--page): {err}"))
 }
 
 fn serve(

@@ -46,7 +46,7 @@ impl Site {
         }
         std::fs::write(folder.job("reach").join("a.mp4"), "0123456789").unwrap();
         std::fs::write(folder.hang_report(1), "rank 0 <hangs>").unwrap();
-        let plan = PagePlan::new("127.0.0.1".parse().unwrap(), 0, token).unwrap();
+        let plan = PagePlan::new(([127, 0, 0, 1], 0).into(), token).unwrap();
         let page = LivePage::open(&plan, dir.path(), "0a1b").unwrap();
         // Pictures of earlier launches are removed.
         std::fs::write(folder.picture(0, 3), "a picture").unwrap();
@@ -397,13 +397,13 @@ fn a_page_that_ends_tells_its_browsers_and_frees_its_port() {
 fn a_port_that_is_taken_is_named() {
     let site = Site::new(None);
     let port = site.page.address().port();
-    let plan = PagePlan::new("127.0.0.1".parse().unwrap(), port, None).unwrap();
+    let plan = PagePlan::new(([127, 0, 0, 1], port).into(), None).unwrap();
     let err = LivePage::open(&plan, site.folder.root(), "0a1b")
         .unwrap_err()
         .to_string();
     assert!(
         err.starts_with(&format!(
-            "cannot serve the page on 127.0.0.1:{port} (--page-port): "
+            "cannot serve the page on 127.0.0.1:{port} (--page): "
         )),
         "{err}"
     );

@@ -81,11 +81,9 @@ pub struct EarlyStopPlan {
 impl EarlyStopPlan {
     /// Returns the test that the command line asks for.
     pub fn of(args: &EvalArgs) -> Option<Self> {
-        let run = args.against.as_ref().map(|run| run.display().to_string());
-        let claim = args.claim.map(|claim| claim.to_string());
         Some(Self {
             question: args.question()?,
-            against: run.or(claim)?,
+            against: args.against.as_ref()?.to_string(),
             margin: args.margin,
             level: args.level,
         })
@@ -161,8 +159,8 @@ impl EvalRequest {
         let setup = Setup::read(&args, &|name: &str| env.value(name))?;
         setup.check_jobs(&args)?;
         let token = env.text(PAGE_TOKEN_VARIABLE);
-        let page = |port| PagePlan::new(args.page_host, port, token.as_deref());
-        let page = args.page_port.map(page).transpose()?;
+        let page = |address| PagePlan::new(address, token.as_deref());
+        let page = args.page.map(page).transpose()?;
         Ok(Self { args, setup, page })
     }
 

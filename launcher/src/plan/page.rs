@@ -1,4 +1,4 @@
-//! The plan of the page that is served while an evaluation lasts (`--page-port`).
+//! The plan of the page that is served while an evaluation lasts (`--page`).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -30,11 +30,12 @@ impl PagePlan {
     ///
     /// # Errors
     /// Refuses a page that others could see, and a token that is easy to guess.
-    pub fn new(host: IpAddr, port: u16, token: Option<&str>) -> Result<Self, Refusal> {
+    pub fn new(address: SocketAddr, token: Option<&str>) -> Result<Self, Refusal> {
+        let (host, port) = (address.ip(), address.port());
         let token = token.map(PageToken::new).transpose()?;
         if token.is_none() && !host.is_loopback() {
             return Err(Refusal::new(format_args!(
-                "--page-host is {host}, where others can reach the page: set RRUN_PAGE_TOKEN to a \
+                "--page is for {host}, where others can reach the page: set RRUN_PAGE_TOKEN to a \
                  token that browsers have to show"
             )));
         }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     fn plan(host: &str, token: Option<&str>) -> Result<PagePlan, Refusal> {
-        PagePlan::new(host.parse().unwrap(), 8123, token)
+        PagePlan::new(SocketAddr::new(host.parse().unwrap(), 8123), token)
     }
 
     #[test]
@@ -88,7 +89,7 @@ mod tests {
         let err = plan("0.0.0.0", None).unwrap_err().to_string();
         assert_eq!(
             err,
-            "--page-host is 0.0.0.0, where others can reach the page: set RRUN_PAGE_TOKEN to a \
+            "--page is for 0.0.0.0, where others can reach the page: set RRUN_PAGE_TOKEN to a \
              token that browsers have to show"
         );
     }

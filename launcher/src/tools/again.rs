@@ -196,7 +196,7 @@ impl AgainArgs {
                 None => command.env_remove(name),
             };
         }
-        command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
+        command.args(["--no-video", "--export-mode=none", "--continue-on-error"]);
         command
             .stdin(Stdio::null())
             .stderr(output.try_clone()?)

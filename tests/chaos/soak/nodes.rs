@@ -55,11 +55,9 @@ impl Nodes {
         ];
         let words = [
             "--assign=dynamic",
-            "--lease-timeout=5",
             "--stall-timeout=5",
             "--env-restarts=1000",
-            "--gather-timeout=60",
-            "--page-port",
+            "--page",
             &page_port.to_string(),
         ];
         let eval = Eval::new(jobs)

@@ -24,8 +24,7 @@ const WHOLE: Range<u64> = 0..u64::MAX;
 pub struct BlockCut {
     /// The unit of work (`--shard`).
     pub shard: Shard,
-    /// Maximum number of episodes in a block (`--lease`); `None` means as many as the job has
-    /// environments.
+    /// Maximum number of episodes in a block; `None` means as many as the job has environments.
     pub most: Option<u64>,
     /// Number of ranks.
     pub world_size: usize,

@@ -1,4 +1,4 @@
-//! What a user asks of the ranks on the page of the run (`--page-port`): to begin no more episodes,
+//! What a user asks of the ranks on the page of the run (`--page`): to begin no more episodes,
 //! of all jobs or of some. Episodes that run are finished, as after an early stop.
 //!
 //! A rank looks at the file of the commands about once a second, before it begins an episode.

@@ -351,8 +351,8 @@ fn tracking(run: &RankSetup, monitor: &Monitor) -> Option<Tracking> {
 
 /// Serves metrics if the command line names a port.
 fn exporter(run: &RankSetup, monitor: &Monitor) -> Option<Exporter> {
-    let port = run.args.metrics_port?;
-    let host = run.args.metrics_host;
+    let address = run.args.metrics?;
+    let (host, port) = (address.ip(), address.port());
     let listening = Exporter::listen(host, port);
     let warn = |err| {
         monitor.say(&format!(

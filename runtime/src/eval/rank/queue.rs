@@ -227,7 +227,7 @@ impl JobQueue {
 fn cut(run: &RankSetup) -> BlockCut {
     BlockCut {
         shard: run.args.assignment().shard,
-        most: run.args.lease,
+        most: None,
         world_size: run.env.world_size,
     }
 }

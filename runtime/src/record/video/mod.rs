@@ -24,8 +24,6 @@ pub use tile::thumbnail;
 use std::fs;
 use std::path::PathBuf;
 
-use jobs::eval_args::VideoSize;
-
 use crate::env::{EnvSpec, ImageSize};
 use crate::record::RecordError;
 use crate::record::video::film::Film;
@@ -81,8 +79,6 @@ pub enum CameraSize {
     AsRendered,
     /// Scaled down to fit into 128×128, with its aspect ratio.
     LowRes,
-    /// Scaled to this size, whatever was rendered.
-    Exactly(VideoSize),
 }
 
 impl CameraSize {
@@ -91,7 +87,6 @@ impl CameraSize {
         match self {
             Self::AsRendered => rendered,
             Self::LowRes => fit(rendered, rendered, LOW_RES),
-            Self::Exactly(VideoSize { height, width }) => ImageSize { height, width },
         }
     }
 }

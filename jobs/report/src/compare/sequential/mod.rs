@@ -19,7 +19,7 @@
 //! reproduction  same         a difference of the margin is excluded         level
 //!               different    the mean difference is not 0                   level
 //! ```
-//! A run can also be compared with a published rate (`--claim`): its rounds are those of this run alone,
+//! A run can also be compared with a published rate (`--against 462/500`): its rounds are those of this run alone,
 //! and the interval of the difference is that of this run's rate less that of the claim's, each of which
 //! misses with a probability of at most half the level. It knows nothing of pairs, and needs more
 //! episodes.
@@ -29,7 +29,7 @@
 
 use std::collections::BTreeMap;
 
-use jobs::eval_args::EvalArgs;
+use jobs::eval_args::{Against, EvalArgs};
 use jobs::job::{Job, JobIndex, Status};
 use jobs::journal::Claim;
 use jobs::journal::{Decision, Question, Verdict};
@@ -71,19 +71,15 @@ pub fn of_run(args: &EvalArgs, plan: &RunPlan) -> Result<Option<SequentialCompar
         margin: args.margin,
         level: args.level,
     };
-    match (&args.against, args.claim) {
-        (Some(against), _) => {
-            let reference = Side::read(against);
-            let compared = reference
-                .and_then(|side| SequentialComparison::new(&plan.jobs, plan.seed, &side, test));
-            compared.map(Some).map_err(|err| err.inside("--against"))
+    let compared = match &args.against {
+        None => return Ok(None),
+        Some(Against::Run(path)) => Side::read(path)
+            .and_then(|side| SequentialComparison::new(&plan.jobs, plan.seed, &side, test)),
+        Some(Against::Claim(claim)) => {
+            SequentialComparison::with_claim(&plan.jobs, plan.seed, *claim, test)
         }
-        (None, Some(claim)) => {
-            let compared = SequentialComparison::with_claim(&plan.jobs, plan.seed, claim, test);
-            compared.map(Some).map_err(|err| err.inside("--claim"))
-        }
-        (None, None) => Ok(None),
-    }
+    };
+    compared.map(Some).map_err(|err| err.inside("--against"))
 }
 
 /// A run, its reference, and what the test has seen so far.

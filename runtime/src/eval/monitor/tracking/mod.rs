@@ -162,7 +162,6 @@ impl TrackedRun<'_> {
         let named = &self.args.track_name;
         json!({
             "id": self.plan.id,
-            "project": self.args.track_project,
             "is_named": named.is_some(),
             "name": named.as_deref().or(of_folder.as_deref()).unwrap_or("rrun"),
             "config": config(self.plan, self.world_size),
@@ -183,8 +182,7 @@ impl TrackedRun<'_> {
         let (run, theirs) = (Arc::clone(run), Arc::clone(&mailbox));
         let work: Box<dyn FnOnce() -> Result<(), String> + Send> = match tracker {
             Tracker::Tensorboard => {
-                let given = self.args.track_dir.clone();
-                let events = given.unwrap_or_else(|| self.folder.tensorboard());
+                let events = self.folder.tensorboard();
                 notes.say(&format!("`tensorboard --logdir {}`", events.display()));
                 Box::new(move || tensorboard::run(&events, &run["config"], &theirs).map_err(text))
             }

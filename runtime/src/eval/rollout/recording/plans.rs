@@ -1,5 +1,5 @@
 //! Plans the files of a job: its dataset from the options that name its format and contents, its
-//! videos from its `video_cfg` and the command-line options that override it.
+//! videos from its `video_cfg`, unless `--no-video` is given.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +19,9 @@ use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::record::{CameraSize, DatasetPlan, EarlierDemos, GridPlan, VideoPlan};
 
+/// Bits per second of each environment's video.
+const BITRATE: u32 = 1_500_000;
+
 /// Returns the plan for the dataset of a job; `None` if none is recorded.
 ///
 /// # Errors
@@ -30,7 +33,7 @@ pub fn dataset(
     out: &Ledger,
 ) -> Result<Option<DatasetPlan>, Stop> {
     let (folder, args, job) = (&run.folder, &run.args, task.job());
-    if args.no_dataset || args.export_mode == ExportMode::None {
+    if args.export_mode == ExportMode::None {
         return Ok(None);
     }
     let file = folder.dataset(&job.name, run.env.rank, run.env.world_size);
@@ -88,31 +91,27 @@ pub fn videos(
     spec: &EnvSpec,
 ) -> Option<VideoPlan> {
     let every = spec.cameras.iter().map(|camera| camera.name.clone());
-    let mut cameras = args
-        .video_cameras
-        .clone()
-        .or_else(|| job.video.cameras.clone());
-    cameras = cameras.filter(|cameras| !cameras.is_empty());
+    let cameras = job.video.cameras.clone();
+    let cameras = cameras.filter(|cameras| !cameras.is_empty());
     (is_filmed(job, args) && !spec.cameras.is_empty()).then(|| VideoPlan {
         dir: folder.videos(job),
         stems: seats
             .iter()
             .map(|seat| RunFolder::video_stem(&job.name, *seat))
             .collect(),
-        per_episode: job.video.per_episode || args.video_per_episode,
-        grids: if job.video.grid || args.video_grid {
+        per_episode: job.video.per_episode,
+        grids: if job.video.grid {
             grids(job, seats)
         } else {
             Vec::new()
         },
         cameras: cameras.unwrap_or_else(|| every.collect()),
-        size: match (args.video_size, job.video.use_high_res_cameras) {
-            (Some(size), _) => CameraSize::Exactly(size),
-            (None, Some(false)) => CameraSize::LowRes,
-            (None, _) => CameraSize::AsRendered,
+        size: match job.video.use_high_res_cameras {
+            Some(false) => CameraSize::LowRes,
+            _ => CameraSize::AsRendered,
         },
         fps: job.video.fps.unwrap_or(spec.control_hz).max(1),
-        bitrate: args.video_bitrate,
+        bitrate: BITRATE,
     })
 }
 
@@ -133,8 +132,6 @@ fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
 
 #[cfg(test)]
 mod tests {
-    use jobs::eval_args::VideoSize;
-
     use super::*;
     use crate::policy::tests::env_with;
     use serde_json::json;
@@ -170,15 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn options_win_over_the_job() {
+    fn a_job_says_what_is_filmed_and_a_run_whether() {
         let low = json!({"save_video": true, "use_high_res_cameras": false, "video_base_dir": "v", "fps": 10});
         let plan = planned(&[], low.clone()).unwrap();
         assert_eq!((plan.dir.to_str(), plan.fps), (Some("v"), 10));
         assert_eq!(plan.size, CameraSize::LowRes);
-        let sized = planned(&["--video-size", "64x96"], low.clone()).unwrap();
-        let (height, width) = (64, 96);
-        let wanted = CameraSize::Exactly(VideoSize { height, width });
-        assert_eq!(sized.size, wanted);
         assert!(planned(&["--no-video"], low).is_none());
         assert!(planned(&[], json!({"save_video": false})).is_none());
     }

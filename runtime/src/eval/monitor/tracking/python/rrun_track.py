@@ -40,7 +40,7 @@ class Wandb:
         import wandb
 
         self.wandb = wandb
-        project = start["project"] or os.environ.get("WANDB_PROJECT") or "rrun"
+        project = os.environ.get("WANDB_PROJECT") or "rrun"
         name = start["name"] if start["is_named"] else os.environ.get("WANDB_NAME") or start["name"]
         settings = {"project": project, "name": name, "id": start["id"], "resume": "allow", "job_type": "eval"}
         self.run = wandb.init(config=start["config"], **settings)
@@ -69,7 +69,7 @@ class Trackio:
         import trackio
 
         self.trackio = trackio
-        project = start["project"] or "rrun"
+        project = os.environ.get("TRACKIO_PROJECT") or "rrun"
         # A run is found again by its name.
         name = f"{start['name']}-{start['id'][:8]}"
         self.run = trackio.init(project=project, name=name, config=start["config"], resume="allow", embed=False)
@@ -88,7 +88,7 @@ class Mlflow:
         import mlflow
 
         self.mlflow = mlflow
-        experiment = mlflow.set_experiment(start["project"] or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rrun")
+        experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rrun")
         self.client = mlflow.MlflowClient()
         found = self.client.search_runs([experiment.experiment_id], f"tags.`{ID_TAG}` = '{start['id']}'", max_results=1)
         known = found[0].info.run_id if found else None
