@@ -1,6 +1,5 @@
 //! `rrun compare A B`: compares two policies on the same episodes.
 
-mod markdown;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +148,7 @@ fn show(judged: &Judged, args: &CompareArgs) -> std::io::Result<()> {
         return print_json(&serde_json::to_string_pretty(judged)?);
     }
     if args.markdown {
-        return print(markdown::markdown(found, gate));
+        return print(text::markdown(found, gate, args.per_job));
     }
     print(text::text(found, gate, args.per_job))
 }

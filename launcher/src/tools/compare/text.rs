@@ -1,73 +1,60 @@
-//! A comparison as a text for people.
-
-use std::fmt::Write as _;
+//! A comparison as text: in the terminal, and in Markdown for comments on pull requests and summaries
+//! of CI servers.
 
 use jobs::count::{counted, listed};
 use jobs::format::{p_value, points, points_interval, tenths};
-use jobs::table::Table;
+use jobs::table::{Table, in_markdown};
 use report::compare::gate::GateResult;
 use report::compare::{ComparedRun, Comparison, Paired};
 use report::stats::paired::MeanDifference;
 
-/// The columns of a row.
-pub(super) const COLUMNS: [&str; 7] = ["Task", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"];
-
-/// Returns the tables, and what a gate says.
+/// Returns the tables for the terminal, and what a gate says.
 pub(super) fn text(found: &Comparison, gate: Option<&GateResult>, per_job: bool) -> String {
     let mut text = format!("A: {}\nB: {}\n\n", about(&found.a), about(&found.b));
-    text.push_str(&Table::new(COLUMNS, rows(found)).grid());
-    if per_job {
-        let jobs = found.per_job.iter();
-        let head = ["Job", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"];
-        text += &Table::new(head, jobs.map(|(job, paired)| row((job, paired)))).grid();
+    for table in tables(found, per_job) {
+        text += &table.grid();
     }
-    let counts = found.overall.counts;
-    let _ = writeln!(
-        text,
-        "{} solved by both, {} by A alone, {} by B alone, {} by neither",
-        counts.both, counts.only_a, counts.only_b, counts.neither
-    );
-    let Paired {
-        returns,
-        max_rewards,
-        lengths,
-        ..
-    } = found.overall;
-    for (name, difference) in [
-        ("return", returns),
-        ("largest reward", max_rewards),
-        ("steps", lengths),
-    ] {
-        if let Some(difference) = difference {
-            let _ = writeln!(text, "{name}: {}", mean(difference));
-        }
-    }
-    unpaired(found)
-        .into_iter()
-        .for_each(|line| text.push_str(&format!("not paired: {line}\n")));
-    found
-        .warnings
-        .iter()
-        .for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
+    let gate = gate.map(ToString::to_string);
+    let lines: Vec<_> = notes(found).into_iter().chain(gate).collect();
+    text + &lines.join("\n")
+}
+
+/// Returns the same in Markdown, for example for a comment: what a gate says comes first.
+pub(super) fn markdown(found: &Comparison, gate: Option<&GateResult>, per_job: bool) -> String {
+    let mut text = "### rrun compare\n\n".to_owned();
     if let Some(gate) = gate {
-        let _ = writeln!(text, "{gate}");
+        text += &format!("**{gate}**\n\n");
+    }
+    let [a, b] = [&found.a, &found.b].map(|side| in_markdown(&about(side)));
+    text += &format!("A: {a}  \nB: {b}\n\n");
+    for table in tables(found, per_job) {
+        text += &table.markdown();
+        text.push('\n');
+    }
+    for note in notes(found) {
+        text += &format!("* {}\n", in_markdown(&note));
     }
     text.trim_end().to_owned()
 }
 
-/// Returns a row for each task, if there are several, and one for all of them.
-pub(super) fn rows(found: &Comparison) -> Vec<[String; 7]> {
+/// Returns the table of all tasks, and if asked for that of all jobs.
+fn tables(found: &Comparison, per_job: bool) -> Vec<Table<7>> {
+    let head = |first| [first, "Pairs", "A", "B", "B − A", "95 %", "McNemar p"];
+    // A row for each task, if there are several, and one for all of them.
     let tasks = found.per_task.iter().filter(|_| found.per_task.len() > 1);
     let all = std::iter::once(("all", &found.overall));
-    tasks
-        .map(|(task, paired)| (task.as_str(), paired))
-        .chain(all)
-        .map(row)
-        .collect()
+    let tasks = tasks.map(|(task, paired)| (task.as_str(), paired));
+    let mut tables = vec![Table::new(head("Task"), tasks.chain(all).map(row))];
+    if per_job {
+        let jobs = found.per_job.iter();
+        let rows = jobs.map(|(job, paired)| row((job, paired)));
+        tables.push(Table::new(head("Job"), rows));
+    }
+    tables
 }
 
 /// Describes one side: its path, policies and number of episodes.
-pub(super) fn about(side: &ComparedRun) -> String {
+fn about(side: &ComparedRun) -> String {
     let policies = if side.policies.is_empty() {
         String::new()
     } else {
@@ -96,6 +83,28 @@ fn row((name, paired): (&str, &Paired)) -> [String; 7] {
     ]
 }
 
+/// Returns what the tables do not say: other measures, what was left out, and differences other than
+/// the policy.
+fn notes(found: &Comparison) -> Vec<String> {
+    let (all, counts) = (&found.overall, found.overall.counts);
+    let mut notes = vec![format!(
+        "{} solved by both, {} by A alone, {} by B alone, {} by neither",
+        counts.both, counts.only_a, counts.only_b, counts.neither
+    )];
+    let measures = [
+        ("return", all.returns),
+        ("largest reward", all.max_rewards),
+        ("steps", all.lengths),
+    ];
+    let measures = measures.into_iter();
+    notes.extend(measures.filter_map(|(name, found)| Some(format!("{name}: {}", mean(found?)))));
+    let left_out = unpaired(found).into_iter();
+    notes.extend(left_out.map(|line| format!("not paired: {line}")));
+    let warnings = found.warnings.iter();
+    notes.extend(warnings.map(|warning| format!("warning: {warning}")));
+    notes
+}
+
 fn mean(difference: MeanDifference) -> String {
     let MeanDifference {
         mean, interval95, ..
@@ -107,7 +116,7 @@ fn mean(difference: MeanDifference) -> String {
 }
 
 /// Describes what was left out, one line each.
-pub(super) fn unpaired(found: &Comparison) -> Vec<String> {
+fn unpaired(found: &Comparison) -> Vec<String> {
     let unpaired = &found.unpaired;
     let counts = [
         (unpaired.episodes_of_a, "only in A"),
