@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use jobs::file::JobFile;
+use jobs::job::{Job, Length};
 use jobs::launch::fresh_id;
-use serde_json::Value;
+use jobs::refusal::Refusal;
 
 use crate::cli::built_in::DEMO_FOLDER;
 use crate::installed::suites;
@@ -69,12 +71,13 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the number of episodes of all jobs in a file.
-fn episodes(path: &Path) -> anyhow::Result<u64> {
-    let unreadable = || format!("cannot read `{}`", path.display());
-    let text = std::fs::read_to_string(path).with_context(unreadable)?;
-    let jobs: Value = serde_json::from_str(&text).with_context(unreadable)?;
-    let all = jobs["jobs"].as_array().into_iter().flatten();
-    Ok(all.filter_map(|job| job["num_episodes"].as_u64()).sum())
+fn episodes(path: &Path) -> Result<u64, Refusal> {
+    let jobs = JobFile::read(path)?.jobs.into_iter();
+    let count = |job: Job| match job.length {
+        Length::Episodes(count) => count,
+        Length::Steps(_) | Length::Policy => 0,
+    };
+    Ok(jobs.map(count).sum())
 }
 
 /// Returns the variables with which libtorch rounds alike on all x86-64 CPUs with AVX2, see

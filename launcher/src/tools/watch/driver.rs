@@ -20,7 +20,7 @@ use crate::signals::is_ignored;
 use crate::tools::print;
 use crate::tools::watch::complete::policy_path;
 use crate::tools::watch::evaluation::{EvaluationFiles, signal};
-use crate::tools::watch::machine::{Action, Event, Machine, Remembered};
+use crate::tools::watch::machine::{Action, Event, Machine};
 use crate::tools::watch::scan::Scanner;
 use crate::tools::watch::template::Template;
 use crate::tools::watch::unreadable;
@@ -81,28 +81,15 @@ impl Running {
 impl Driver {
     /// Adds what an earlier watch has left on the disk: `watch.json` and run folders.
     pub(super) fn remember(&mut self, now: Instant) {
-        for point in self.curve.points.clone() {
+        for mut point in self.curve.points.clone() {
             let files = EvaluationFiles::new(&self.output, &point.name);
-            let is_whole = files.complete_report().is_some();
-            let state = match point.state {
+            point.state = match (files.complete_report(), point.state) {
+                (Some(_), _) => PointState::Evaluated,
                 // A run folder that was removed is to be made again.
-                PointState::Evaluated if !is_whole => PointState::Waiting,
-                _ if is_whole => PointState::Evaluated,
-                state => state,
+                (None, PointState::Evaluated) => PointState::Waiting,
+                (None, state) => state,
             };
-            let Point {
-                step,
-                failures,
-                reason,
-                ..
-            } = point;
-            let remembered = Remembered {
-                step,
-                state,
-                failures,
-                reason,
-            };
-            self.machine.remember(&point.name, remembered, now);
+            self.machine.remember(&point, now);
         }
     }
 

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use report::curve::PointState;
+use report::curve::{Point, PointState};
 
 /// Pause before a checkpoint whose run folder another launch holds is tried again.
 const HELD: Duration = Duration::from_secs(30);
@@ -150,30 +150,24 @@ impl Machine {
     }
 
     /// Adds a checkpoint of an earlier watch.
-    pub(super) fn remember(&mut self, name: &str, checkpoint: Remembered, now: Instant) {
-        let Remembered {
-            step,
-            state,
-            failures,
-            reason,
-        } = checkpoint;
-        let state = match state {
+    pub(super) fn remember(&mut self, point: &Point, now: Instant) {
+        let state = match point.state {
             PointState::Evaluated => State::Evaluated,
-            PointState::Failed if failures >= ATTEMPTS => State::Failed,
+            PointState::Failed if point.failures >= ATTEMPTS => State::Failed,
             PointState::Gone => State::Gone,
             PointState::Failed | PointState::Waiting | PointState::Running => State::Settling,
         };
         let checkpoint = Checkpoint {
-            step,
+            step: point.step,
             state,
-            failures,
-            reason,
+            failures: point.failures,
+            reason: point.reason.clone(),
             fingerprint: 0,
             is_present: false,
             since: now,
             not_before: None,
         };
-        self.checkpoints.insert(name.to_owned(), checkpoint);
+        self.checkpoints.insert(point.name.clone(), checkpoint);
     }
 
     /// Returns all checkpoints by name.
@@ -370,15 +364,6 @@ impl Machine {
         let is_settling = |one: &Checkpoint| one.state == State::Settling && one.reason.is_none();
         (self.rules.once && !all().any(is_settling)) || self.rules.until.is_some_and(has_reached)
     }
-}
-
-/// A checkpoint of an earlier watch.
-#[derive(Clone, Debug)]
-pub(super) struct Remembered {
-    pub(super) step: u64,
-    pub(super) state: PointState,
-    pub(super) failures: u32,
-    pub(super) reason: Option<String>,
 }
 
 #[cfg(test)]

@@ -203,15 +203,14 @@ fn what_an_earlier_watch_did_is_not_done_again() {
         (5, PointState::Gone, 0),
     ];
     for (step, state, failures) in earlier {
-        let remembered = Remembered {
+        let point = Point {
+            name: format!("step_{step}"),
             step,
             state,
             failures,
-            reason: None,
+            ..Point::default()
         };
-        watch
-            .machine
-            .remember(&format!("step_{step}"), remembered, watch.now);
+        watch.machine.remember(&point, watch.now);
     }
     for step in 1..=5 {
         watch.put(step, 1);
