@@ -30,6 +30,8 @@ pub struct EnvironmentRow {
     pub name: &'static str,
     /// The task, in one line: the instruction that policies get.
     pub about: &'static str,
+    /// Whether policy `scripted` solves it.
+    pub has_expert: bool,
     /// Default of `max_episode_steps`.
     pub max_episode_steps: u32,
     /// Default of `success_threshold`, in metres.
@@ -112,6 +114,7 @@ static TABLE_TOP: SimulatorRow = SimulatorRow {
         EnvironmentRow {
             name: "reach",
             about: "move the gripper to the green ball",
+            has_expert: true,
             max_episode_steps: 100,
             success_threshold: 0.02,
             objects: &[],
@@ -119,6 +122,7 @@ static TABLE_TOP: SimulatorRow = SimulatorRow {
         EnvironmentRow {
             name: "push",
             about: "push the yellow puck onto the green target",
+            has_expert: true,
             max_episode_steps: 200,
             success_threshold: 0.025,
             objects: &["puck"],
@@ -126,6 +130,7 @@ static TABLE_TOP: SimulatorRow = SimulatorRow {
         EnvironmentRow {
             name: "pick_and_place",
             about: "pick up the block and place it on the green plate",
+            has_expert: true,
             max_episode_steps: 240,
             success_threshold: 0.04,
             objects: &["cube", "cylinder"],

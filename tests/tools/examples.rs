@@ -4,13 +4,15 @@
 use rig::run::Given;
 use serde_json::{Value, json};
 
-/// Returns what a command prints as JSON, in the root of the repository.
+/// Returns everything of a kind that `rrun list` has, in the root of the repository.
 #[track_caller]
-fn printed(words: &str, schema: &str) -> Value {
-    let done = Given::rrun().words(words).inside(rig::root()).succeeds();
-    let found: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!(found["schema"], schema);
-    found
+fn listed(kind: &str) -> Vec<Value> {
+    let list = Given::rrun().words("list --json").inside(rig::root());
+    let found: Value = serde_json::from_str(&list.succeeds().stdout).unwrap();
+    assert_eq!(found["schema"], "rrun/list/1");
+    let entries = found["entries"].as_array().unwrap().iter();
+    let of_kind = entries.filter(|entry| entry["kind"] == kind);
+    of_kind.cloned().collect()
 }
 
 /// Plans a jobs file, in the root of the repository. Files that an example names need not be there.
@@ -33,10 +35,9 @@ fn example(thing: &Value) -> Value {
 
 #[test]
 fn the_example_of_every_thing_can_be_pasted_and_planned() {
-    let found = printed("list --json", "rrun/list/1");
-    for section in ["environments", "policies", "suites"] {
-        let things = found[section].as_array().unwrap();
-        assert!(things.len() >= 5, "{section}: {}", things.len());
+    for kind in ["environment", "policy", "example", "suite"] {
+        let things = listed(kind);
+        assert!(things.len() >= 5, "{kind}: {}", things.len());
         things
             .iter()
             .for_each(|thing| assert_is_planned(&example(thing)));
@@ -63,12 +64,11 @@ fn examples(page: &str) -> Vec<Value> {
 
 #[test]
 fn every_policy_type_and_its_page_have_an_example_that_can_be_planned() {
-    let found = printed("list --json", "rrun/list/1");
-    let policies = found["policies"].as_array().unwrap();
+    let policies = listed("policy");
     assert!(policies.len() >= 10, "{}", policies.len());
     for policy in policies {
-        let kind = &policy["policy_type"];
-        let pasted = example(policy);
+        let kind = &policy["name"];
+        let pasted = example(&policy);
         assert_eq!(pasted["jobs"][0]["policy_type"], *kind);
         assert_is_planned(&pasted);
         let page = policy["documentation"].as_str().unwrap();

@@ -79,7 +79,7 @@ const fn row(
 #[rustfmt::skip]
 pub const COMMANDS: &[CommandRow] = &[
     row("demo", Group::Start, "Evaluate three tasks, with videos and a report", DEMO),
-    row("list", Group::Start, "List environments, policies and suites, with a job of each", LIST),
+    row("list", Group::Start, "List what there is to evaluate, with a job of each", LIST),
     row("eval", Group::Start, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
     row("report", Group::Start, "Write the report of a run again, or of several as one", REPORT),
     row("compare", Group::Start, "Compare two policies on the same episodes", COMPARE),
@@ -111,14 +111,13 @@ const DOCTOR: Examples = &[
 const LIST: Examples = &[
     ("rrun list", "everything, one line each"),
     ("rrun list pusht", "its arguments, and a job to paste"),
+    ("rrun list libero_10", "the protocol of a benchmark"),
 ];
 
 const SUITE: Examples = &[
-    ("rrun suite", "all benchmarks"),
-    ("rrun suite libero_10", "its protocol"),
     (
         "rrun suite libero_10 --policy gr00t --set model_path=mine --output jobs.json",
-        "its jobs",
+        "all of its jobs",
     ),
     (
         "rrun suite metaworld_mt10 --policy random_action --tasks 0-4",

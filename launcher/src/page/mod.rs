@@ -104,8 +104,7 @@ fn bind(plan: &PagePlan) -> anyhow::Result<TcpListener> {
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
-    listener
-        .map_err(|err| anyhow::anyhow!("cannot serve the page on {address} (--page): {err}"))
+    listener.map_err(|err| anyhow::anyhow!("cannot serve the page on {address} (--page): {err}"))
 }
 
 fn serve(

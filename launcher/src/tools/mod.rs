@@ -10,8 +10,8 @@
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
 //! rrun reproduce CERT     run the jobs of a certificate: starts an evaluation in its place
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
-//! rrun list [NAME]        list environments, policies and suites, or describe one of them
-//! rrun suite [NAME]       list known benchmarks, or write the jobs file of one
+//! rrun list [NAME]        list environments, policies, examples and suites, or describe one
+//! rrun suite NAME         write the jobs file of a known benchmark
 //! rrun top DIR            show a run that is under way
 //! rrun watch              evaluate every checkpoint of a training while it trains
 //! ```
@@ -137,7 +137,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::List(args)) => list::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Reproduce(args)) => reproduce::run(&args),
-        Ok(Tool::Suite(args)) => suite::run(*args),
+        Ok(Tool::Suite(args)) => suite::run(&args),
         Ok(Tool::Top(args)) => top::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Ok(Tool::Watch(args)) => watch::run(&args),
