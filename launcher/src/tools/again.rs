@@ -147,7 +147,9 @@ impl AgainArgs {
         };
         let here = |path: &str| places::here(&places, path);
         let mut findings = certificate::differences(contents, &merged, here);
-        let different = sample.episodes.iter();
+        let mut episodes: Vec<_> = sample.episodes.iter().collect();
+        episodes.sort_by(|a, b| a.id.cmp(&b.id));
+        let different = episodes.into_iter();
         findings
             .wrong
             .extend(different.filter_map(|one| certificate.difference(one)));
