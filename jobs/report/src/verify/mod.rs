@@ -35,6 +35,23 @@ pub struct Findings {
     pub notes: Vec<String>,
 }
 
+impl Findings {
+    /// Adds those of another part.
+    pub fn add(&mut self, other: Self) {
+        self.wrong.extend(other.wrong);
+        self.notes.extend(other.notes);
+    }
+
+    /// Returns the findings with the name of the file that they are about in front.
+    pub fn of_file(self, file: &str) -> Self {
+        let named = |text: String| format!("`{file}` {text}");
+        Self {
+            wrong: self.wrong.into_iter().map(named).collect(),
+            notes: self.notes.into_iter().map(named).collect(),
+        }
+    }
+}
+
 /// What the journals say about one job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobAudit {
@@ -52,8 +69,8 @@ pub struct JobAudit {
     pub datasets: BTreeMap<String, Vec<ExpectedDemo>>,
     /// Video files, with the episodes that each must have.
     pub videos: BTreeMap<String, Vec<EpisodeFrames>>,
-    /// Video files of single episodes, with their number of frames.
-    pub episode_videos: BTreeMap<String, Option<u64>>,
+    /// Video files of a single episode each.
+    pub episode_videos: BTreeMap<String, Vec<EpisodeFrames>>,
 }
 
 /// An episode in a dataset.
@@ -248,7 +265,7 @@ impl JobAudit {
             let demos = self.datasets.entry(file).or_default();
             demos.push(ExpectedDemo { name, outcome });
         }
-        let frames = episode.video.as_ref().map(|video| video.frames);
+        let frames = episode.video.as_ref().map_or(1, |video| video.frames);
         if let Some(video) = episode.video {
             let spans = self.videos.entry(video.file).or_default();
             spans.push(EpisodeFrames {
@@ -258,7 +275,12 @@ impl JobAudit {
             });
         }
         if let Some(file) = episode.episode_video {
-            self.episode_videos.insert(file, frames);
+            let whole = EpisodeFrames {
+                episode: 0,
+                first: 0,
+                frames,
+            };
+            self.episode_videos.insert(file, vec![whole]);
         }
     }
 }

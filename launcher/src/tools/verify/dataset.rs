@@ -4,7 +4,6 @@
 //! The decoder needs no C library. Values are decompressed, which verifies their checksums, but not
 //! interpreted.
 
-use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -17,9 +16,9 @@ use hdf5_reader::group::Group;
 use hdf5_reader::storage::FileStorage;
 use hdf5_reader::{Hdf5File, OpenOptions};
 use jobs::files;
-use report::verify::{ExpectedDemo, HeldDemo, episodes};
+use report::verify::{ExpectedDemo, HeldDemo};
 
-use crate::tools::verify::extra::{Checked, ExtraDemo};
+use crate::tools::verify::demos::Checked;
 
 /// Largest chunk in bytes; an image of 4096 × 4096 has 48 MiB.
 const MAX_CHUNK_BYTES: usize = 256 << 20;
@@ -50,8 +49,8 @@ const DATA: &str = "/data";
 pub(super) fn check(path: &Path, demos: &[ExpectedDemo], values: bool) -> Checked {
     let mut checked = Checked::default();
     if let Err(err) = look(path, demos, values, &mut checked) {
-        let findings = &mut checked.findings;
-        findings.wrong.push(format!("cannot be read: {err}"));
+        let wrong = &mut checked.findings.wrong;
+        wrong.push(format!("cannot be read: {err}"));
     }
     checked
 }
@@ -60,7 +59,7 @@ fn look(
     path: &Path,
     demos: &[ExpectedDemo],
     values: bool,
-    Checked { findings, extra }: &mut Checked,
+    checked: &mut Checked,
 ) -> Result<(), Error> {
     // Reads at positions: a memory map would end the process if the file were truncated meanwhile.
     let mut budget = DatasetBudget::of(&files::open(path)?.metadata()?, values);
@@ -70,34 +69,16 @@ fn look(
     let file = Hdf5File::from_storage_with_options(Arc::new(FileStorage::open(path)?), options)?;
     let (end, len) = (file.superblock().eof_address, file.storage().len());
     if end > len {
-        findings
-            .wrong
-            .push(format!("is cut off: it has {len} bytes of {end}"));
+        let cut = format!("is cut off: it has {len} bytes of {end}");
+        checked.findings.wrong.push(cut);
     }
-    let data = file.group(DATA)?;
-    let mut there: BTreeMap<String, Group> = BTreeMap::new();
-    for group in data.groups()? {
-        there.insert(group.name().to_owned(), group);
-    }
-    // The same problem of several demonstrations is reported in one line.
-    let mut wrong: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for demo in demos {
-        let reasons = match there.remove(&demo.name) {
-            None => vec!["missing".to_owned()],
-            Some(group) => reasons(&group, demo, &mut budget),
-        };
-        reasons
-            .into_iter()
-            .for_each(|reason| wrong.entry(reason).or_default().push(demo.outcome.episode));
-    }
-    for (reason, numbers) in wrong {
-        let told = format!("{} {reason}", episodes(numbers));
-        findings.wrong.push(told);
-    }
-    extra.extend(there.into_iter().map(|(name, group)| ExtraDemo {
-        episode: episode_of(&group),
-        name,
-    }));
+    let groups = file.group(DATA)?.groups()?.into_iter();
+    let there = groups.map(|group| (group.name().to_owned(), group));
+    let reasons = |demo: &ExpectedDemo, group: Option<Group>| match group {
+        None => vec!["missing".to_owned()],
+        Some(group) => reasons(&group, demo, &mut budget),
+    };
+    checked.compare(demos, there.collect(), reasons, episode_of);
     Ok(())
 }
 

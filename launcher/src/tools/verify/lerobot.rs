@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::journal;
 use jobs::refusal::Refusal;
-use report::verify::{ExpectedDemo, Findings, HeldDemo, episodes};
+use report::verify::{ExpectedDemo, HeldDemo, episodes};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tools::verify::extra::{Checked, ExtraDemo};
+use crate::tools::verify::demos::Checked;
 use crate::tools::verify::video;
+
+/// What the names of episodes begin with.
+const PREFIX: &str = "episode_";
 
 /// The first and the last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -35,22 +38,25 @@ struct EpisodeFacts {
 /// Compares a folder with what the journal says about it. A folder that grows is compared in what
 /// does not change.
 pub(super) fn check(root: &Path, demos: &[ExpectedDemo], is_over: bool) -> Checked {
-    let mut checked = Checked::default();
     // A rank that died during the first episode leaves a folder that counts none.
+    let mut checked = Checked::default();
     if demos.is_empty() && !root.join("meta/info.json").exists() {
         return checked;
     }
-    match (info(root, "info.json"), facts(root)) {
-        (Ok(info), Ok(facts)) => {
-            of_episodes(&info, &facts, demos, &mut checked);
-            if is_over {
-                let wrong = &mut checked.findings.wrong;
-                wrong.extend(of_frames(root, &info, &facts));
-            }
-            of_files(root, total(&info), &mut checked.findings);
+    let read = info(root, "info.json").and_then(|info| Ok((info, facts(root)?)));
+    let (info, facts) = match read {
+        Ok(read) => read,
+        Err(err) => {
+            checked.findings.wrong.push(err.to_string());
+            return checked;
         }
-        (Err(err), _) | (_, Err(err)) => checked.findings.wrong.push(err.to_string()),
+    };
+    of_episodes(&info, &facts, demos, &mut checked);
+    let wrong = &mut checked.findings.wrong;
+    if is_over {
+        wrong.extend(of_frames(root, &info, &facts));
     }
+    of_files(root, total(&info), wrong);
     checked
 }
 
@@ -63,48 +69,42 @@ fn of_episodes(
     info: &Value,
     facts: &[EpisodeFacts],
     demos: &[ExpectedDemo],
-    Checked { findings, extra }: &mut Checked,
+    checked: &mut Checked,
 ) {
     let total = total(info);
     // Lines beyond are of an episode during which the process was killed.
     let counted = facts.iter().filter(|facts| facts.episode_index < total);
-    let mut there: BTreeMap<u64, &EpisodeFacts> = BTreeMap::new();
-    let mut wrong: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let (mut there, mut twice) = (BTreeMap::new(), Vec::new());
     for facts in counted {
-        if there.insert(facts.episode_index, facts).is_some() {
-            let reason = "listed more than once in `meta/rrun_episodes.jsonl`".to_owned();
-            wrong.entry(reason).or_default().push(facts.episode);
+        let name = format!("{PREFIX}{}", facts.episode_index);
+        if there.insert(name, facts).is_some() {
+            twice.push(facts.episode);
         }
     }
+    let wrong = &mut checked.findings.wrong;
     if (there.len() as u64) < total {
         let listed = there.len();
-        findings.wrong.push(format!(
+        wrong.push(format!(
             "has {total} episodes, and `meta/rrun_episodes.jsonl` lists {listed}"
         ));
     }
-    let number = |demo: &ExpectedDemo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
-    for demo in demos {
-        let number = number(demo).filter(|number| *number < total);
-        let Some(number) = number else {
-            let reason = format!("missing: it has {total} episodes");
-            wrong.entry(reason).or_default().push(demo.outcome.episode);
-            continue;
-        };
-        let Some(facts) = there.remove(&number) else {
-            continue;
-        };
-        for reason in demo.contradictions(&facts.held()) {
-            wrong.entry(reason).or_default().push(demo.outcome.episode);
+    if !twice.is_empty() {
+        wrong.push(format!(
+            "{} listed more than once in `meta/rrun_episodes.jsonl`",
+            episodes(twice)
+        ));
+    }
+    let reasons = |demo: &ExpectedDemo, facts: Option<&EpisodeFacts>| {
+        let number = demo.name.strip_prefix(PREFIX);
+        let number = number.and_then(|number| number.parse::<u64>().ok());
+        match facts {
+            Some(facts) => demo.contradictions(&facts.held()).collect(),
+            // It is said already how many are not listed.
+            None if number.is_some_and(|number| number < total) => Vec::new(),
+            None => vec![format!("missing: it has {total} episodes")],
         }
-    }
-    for (reason, numbers) in wrong {
-        let told = format!("{} {reason}", episodes(numbers));
-        findings.wrong.push(told);
-    }
-    extra.extend(there.into_iter().map(|(number, facts)| ExtraDemo {
-        name: format!("episode_{number}"),
-        episode: Some(facts.episode),
-    }));
+    };
+    checked.compare(demos, there, reasons, |facts| Some(facts.episode));
 }
 
 /// Compares the numbers of frames that the files in `meta` say.
@@ -135,15 +135,10 @@ fn info_of_stats(root: &Path) -> Result<u64, Refusal> {
 }
 
 /// Checks that there are as many tables as episodes, and that no table or video is cut.
-fn of_files(root: &Path, total: u64, findings: &mut Findings) {
+fn of_files(root: &Path, total: u64, wrong: &mut Vec<String>) {
     let files = ["data", "meta/episodes", "videos"].map(|folder| below(&root.join(folder)));
     for path in files.into_iter().flatten() {
-        let name = path
-            .strip_prefix(root)
-            .unwrap_or(&path)
-            .display()
-            .to_string();
-        let wrong = match path.extension().and_then(|ending| ending.to_str()) {
+        let found = match path.extension().and_then(|ending| ending.to_str()) {
             Some("parquet") => parquet(&path)
                 .err()
                 .map(|err| err.to_string())
@@ -152,14 +147,13 @@ fn of_files(root: &Path, total: u64, findings: &mut Findings) {
             Some("mp4") => video::check(&path, &[]).wrong,
             _ => Vec::new(),
         };
-        findings
-            .wrong
-            .extend(wrong.into_iter().map(|wrong| format!("`{name}` {wrong}")));
+        let name = path.strip_prefix(root).unwrap_or(&path).display();
+        wrong.extend(found.into_iter().map(|found| format!("`{name}` {found}")));
     }
     for folder in ["data", "meta/episodes"] {
         let count = below(&root.join(folder)).len() as u64;
         if count < total {
-            findings.wrong.push(format!(
+            wrong.push(format!(
                 "has {count} files in `{folder}` for {total} episodes"
             ));
         }
@@ -248,6 +242,9 @@ mod tests {
 
     use super::*;
     use jobs::episode::{End, EpisodeOutcome};
+    use report::verify::Findings;
+
+    use crate::tools::verify::demos::ExtraDemo;
 
     fn folder(total: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

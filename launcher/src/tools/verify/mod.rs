@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plan, journals ─► report::verify (episodes, seeds, settings) ─► per job: files and their contents
-//!                                                                  ├─► dataset (HDF5), lerobot; extra
+//!                                                                  ├─► dataset (HDF5), lerobot; demos
 //!                                                                  └─► video (mp4)
 //! certificate ─► certificate (hash, coverage, rates, sample)
 //! --rerun K ─► K episodes of either, run again
@@ -10,7 +10,7 @@
 
 mod certificate;
 mod dataset;
-mod extra;
+mod demos;
 mod lerobot;
 mod video;
 
@@ -36,7 +36,7 @@ use report::{Context, JobReport, Merged, Report};
 
 use crate::tools::again::{AgainArgs, Original};
 use crate::tools::{open, print, print_line, under_way};
-use extra::NamedDemos;
+use demos::NamedDemos;
 
 /// Check that every episode of the plan exists once, and that every dataset and video that the
 /// journals name exists and is complete; or check a certificate of `rrun certify`. Exit with 1 if
@@ -65,19 +65,10 @@ pub(super) struct VerifyArgs {
     again: AgainArgs,
 }
 
-/// One row of the table.
-struct VerifyRow {
-    job: String,
-    audit: JobAudit,
-    datasets: usize,
-    demos: usize,
-    videos: usize,
-    wrong: usize,
-}
-
 /// What is in a run, as far as it was checked.
 struct Audit {
-    rows: Vec<VerifyRow>,
+    /// By job.
+    rows: Vec<[String; 7]>,
     findings: Findings,
 }
 
@@ -102,8 +93,7 @@ impl VerifyArgs {
             None => random::hex::<8>()?,
         };
         let again = self.again.run(original, self.rerun.unwrap_or(0), &seed)?;
-        findings.wrong.extend(again.findings.wrong);
-        findings.notes.extend(again.findings.notes);
+        findings.add(again.findings);
         let episodes = again.sample.episodes;
         let count = counted(episodes.len(), "episode");
         let note = format!("run again: {count}, chosen by `{seed}`, by {}", again.by);
@@ -147,14 +137,18 @@ fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         print_line(format_args!("the run is under way: {who}"))?;
     }
     let (is_over, values) = (at_work.is_none(), !args.no_values);
-    let Audit { rows, mut findings } = audit(VerifiedRun {
-        folder: &folder,
-        merged: &merged,
-        values,
-        is_over,
-        named: NamedDemos::of(&folder),
-    })?;
-    print(shown(&rows))?;
+    let site = VerifiedRun::new(&folder, &merged, values, is_over);
+    let Audit { rows, mut findings } = site.audit()?;
+    let head = [
+        "Job",
+        "Episodes",
+        "Errors",
+        "Datasets",
+        "Demonstrations",
+        "Videos",
+        "Findings",
+    ];
+    print(Table::first(head, rows, "job", "").grid())?;
     if args.rerun.is_some() {
         args.run_folder_again(&folder, &merged, &mut findings)?;
     }
@@ -168,13 +162,13 @@ fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 
 /// Prints notes, findings and the conclusion: `good` if there are no findings.
 fn conclude(findings: &Findings, subject: &str, good: &str) -> anyhow::Result<ExitCode> {
-    let Findings { wrong, notes } = findings;
-    notes
-        .iter()
-        .try_for_each(|note| print_line(format_args!("note: {note}")))?;
-    wrong
-        .iter()
-        .try_for_each(|wrong| print_line(format_args!("wrong: {wrong}")))?;
+    for note in &findings.notes {
+        print_line(format_args!("note: {note}"))?;
+    }
+    let wrong = &findings.wrong;
+    for wrong in wrong {
+        print_line(format_args!("wrong: {wrong}"))?;
+    }
     if wrong.is_empty() {
         print(format_args!("`{subject}` {good}"))?;
         return Ok(ExitCode::SUCCESS);
@@ -186,34 +180,8 @@ fn conclude(findings: &Findings, subject: &str, good: &str) -> anyhow::Result<Ex
 
 /// Returns the findings of a run that is over, as `rrun verify --no-values` has them.
 pub(super) fn findings(folder: &RunFolder, merged: &Merged) -> anyhow::Result<Vec<String>> {
-    let audit = audit(VerifiedRun {
-        folder,
-        merged,
-        values: false,
-        is_over: true,
-        named: NamedDemos::of(folder),
-    })?;
-    Ok(audit.findings.wrong)
-}
-
-fn audit(site: VerifiedRun) -> anyhow::Result<Audit> {
-    let report = Report::of(site.merged, Context::default())?;
-    let mut findings = verify::run(site.merged);
-    let mut rows = Vec::new();
-    let work: Vec<_> = site
-        .merged
-        .plan()
-        .jobs
-        .iter()
-        .zip(&report.per_job)
-        .collect();
-    let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
-    threads::in_order(&work, one, |_, mut row| {
-        findings.wrong.append(&mut row.audit.findings.wrong);
-        findings.notes.append(&mut row.audit.findings.notes);
-        rows.push(row);
-    })?;
-    Ok(Audit { rows, findings })
+    let site = VerifiedRun::new(folder, merged, false, true);
+    Ok(site.audit()?.findings.wrong)
 }
 
 struct VerifiedRun<'a> {
@@ -224,82 +192,82 @@ struct VerifiedRun<'a> {
     named: NamedDemos<'a>,
 }
 
-impl VerifiedRun<'_> {
-    fn row(&self, job: &Job, report: &JobReport) -> io::Result<VerifyRow> {
+impl<'a> VerifiedRun<'a> {
+    fn new(folder: &'a RunFolder, merged: &'a Merged, values: bool, is_over: bool) -> Self {
+        let named = NamedDemos::of(folder);
+        Self {
+            folder,
+            merged,
+            values,
+            is_over,
+            named,
+        }
+    }
+
+    fn audit(&self) -> anyhow::Result<Audit> {
+        let report = Report::of(self.merged, Context::default())?;
+        let mut findings = verify::run(self.merged);
+        let mut rows = Vec::new();
+        let work: Vec<_> = self
+            .merged
+            .plan()
+            .jobs
+            .iter()
+            .zip(&report.per_job)
+            .collect();
+        let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| self.row(job, report);
+        threads::in_order(&work, one, |_, (row, of_job)| {
+            findings.add(of_job);
+            rows.push(row);
+        })?;
+        Ok(Audit { rows, findings })
+    }
+
+    /// Returns the row of a job, and its findings.
+    fn row(&self, job: &Job, report: &JobReport) -> io::Result<([String; 7], Findings)> {
         let mut audit = verify::job(self.merged, job)?;
         let mut findings = std::mem::take(&mut audit.findings);
         let unfinished = std::mem::take(&mut audit.unfinished);
         if self.is_over {
             findings.wrong.splice(..0, unfinished);
         } else {
-            findings.notes.extend(
-                unfinished
-                    .into_iter()
-                    .map(|text| format!("unfinished: {text}")),
-            );
+            let unfinished = unfinished.into_iter();
+            let noted = unfinished.map(|text| format!("unfinished: {text}"));
+            findings.notes.extend(noted);
         }
-        let mut add = |file: &str, found: Findings| {
-            findings.wrong.extend(
-                found
-                    .wrong
-                    .into_iter()
-                    .map(|wrong| format!("`{file}` {wrong}")),
-            );
-            findings.notes.extend(
-                found
-                    .notes
-                    .into_iter()
-                    .map(|note| format!("`{file}` {note}")),
-            );
-        };
         for (file, demos) in &self.datasets(job, &audit)? {
-            add(file, self.dataset(file, demos)?);
+            findings.add(self.dataset(file, demos)?.of_file(file));
         }
-        for (file, spans) in &audit.videos {
+        for (file, spans) in audit.videos.iter().chain(&audit.episode_videos) {
             let path = self.path(file);
-            add(
-                file,
-                present(&path).unwrap_or_else(|| video::check(&path, spans)),
-            );
+            let found = present(&path).unwrap_or_else(|| video::check(&path, spans));
+            findings.add(found.of_file(file));
         }
-        for (file, frames) in &audit.episode_videos {
-            let path = self.path(file);
-            let span = verify::EpisodeFrames {
-                episode: 0,
-                first: 0,
-                frames: frames.unwrap_or(1),
-            };
-            add(
-                file,
-                present(&path).unwrap_or_else(|| video::check(&path, &[span])),
-            );
-        }
-        findings
-            .wrong
-            .extend(environments(self.merged.plan(), job, report, &audit));
-        let (datasets, videos) = (
-            audit.datasets.len(),
-            audit.videos.len() + audit.episode_videos.len(),
-        );
-        let demos = audit.datasets.values().map(Vec::len).sum();
-        let wrong = findings.wrong.len();
-        Ok(VerifyRow {
-            job: job.name.clone(),
-            audit: JobAudit { findings, ..audit },
-            datasets,
-            demos,
-            videos,
-            wrong,
-        })
+        let short = environments(self.merged.plan(), job, report, &audit);
+        findings.wrong.extend(short);
+        let expected = audit.expected.map(|expected| expected.to_string());
+        let expected = expected.unwrap_or_else(|| "?".to_owned());
+        let demos: usize = audit.datasets.values().map(Vec::len).sum();
+        let videos = audit.videos.len() + audit.episode_videos.len();
+        let row = [
+            job.name.clone(),
+            format!("{} of {expected}", audit.episodes),
+            audit.errors.to_string(),
+            audit.datasets.len().to_string(),
+            demos.to_string(),
+            videos.to_string(),
+            findings.wrong.len().to_string(),
+        ];
+        Ok((row, findings))
     }
 
     /// Returns the datasets that the journals name with their demonstrations, and those in the
     /// folder of the job that no line names.
-    fn datasets<'a>(
+    fn datasets<'d>(
         &self,
         job: &Job,
-        audit: &'a JobAudit,
-    ) -> io::Result<BTreeMap<String, &'a [ExpectedDemo]>> {
+        audit: &'d JobAudit,
+    ) -> io::Result<BTreeMap<String, &'d [ExpectedDemo]>> {
         let found = self.folder.datasets(&job.name)?.into_iter();
         let found = found.map(|dataset| (self.folder.relative(&dataset.path), &[][..]));
         let named = audit.datasets.iter();
@@ -347,17 +315,10 @@ fn environments(plan: &RunPlan, job: &Job, report: &JobReport, audit: &JobAudit)
         && audit.errors == 0
         && report.rates.episodes == audit.episodes;
     let stems: BTreeSet<&str> = audit.videos.keys().map(|file| stem(file)).collect();
-    let wanted = job
-        .num_envs
-        .min(usize::try_from(audit.episodes).unwrap_or(usize::MAX));
-    let is_short = is_undisturbed && !stems.is_empty() && stems.len() < wanted;
-    is_short.then(|| {
-        format!(
-            "{}: {} videos of {wanted} environments",
-            job.name,
-            stems.len()
-        )
-    })
+    let episodes = usize::try_from(audit.episodes).unwrap_or(usize::MAX);
+    let (wanted, count) = (job.num_envs.min(episodes), stems.len());
+    let is_short = is_undisturbed && (1..wanted).contains(&count);
+    is_short.then(|| format!("{}: {count} videos of {wanted} environments", job.name))
 }
 
 /// Returns the name of a video without its extension and part number.
@@ -367,34 +328,6 @@ fn stem(file: &str) -> &str {
     stem.rsplit_once("_part")
         .filter(|(_, part)| is_number(part))
         .map_or(stem, |(stem, _)| stem)
-}
-
-fn shown(rows: &[VerifyRow]) -> String {
-    let head = [
-        "Job",
-        "Episodes",
-        "Errors",
-        "Datasets",
-        "Demonstrations",
-        "Videos",
-        "Findings",
-    ];
-    let cells = |row: &VerifyRow| {
-        let expected = row
-            .audit
-            .expected
-            .map_or_else(|| "?".to_owned(), |expected| expected.to_string());
-        [
-            row.job.clone(),
-            format!("{} of {expected}", row.audit.episodes),
-            row.audit.errors.to_string(),
-            row.datasets.to_string(),
-            row.demos.to_string(),
-            row.videos.to_string(),
-            row.wrong.to_string(),
-        ]
-    };
-    Table::first(head, rows.iter().map(cells), "job", "").grid()
 }
 
 #[cfg(test)]
