@@ -291,6 +291,10 @@ async fn answer(
     let cost = 1 + length / request.items().max(1) / TURN_BYTES;
     let at_once = (TURN / cost).max(1);
     let parts = (request.items() > at_once).then(|| request.parts(at_once));
+    // The keys are there twice while others have their turn.
+    let keys = 2 * request.items() * size_of::<&[u8]>();
+    let room = parts.as_ref().map(|_| hub.0.buffers.take(keys));
+    let _room = room.transpose()?;
     let (mut waits, mut last) = (Vec::new(), None);
     for part in parts.as_deref().unwrap_or(std::slice::from_ref(request)) {
         replies.turn(part.items() * cost).await;
@@ -310,7 +314,8 @@ async fn answer(
         }
     }
     let list = last.as_ref().map_or(0, StoreReply::owned);
-    let _list = hub.0.buffers.take(list)?;
+    let room = (list > 0).then(|| hub.0.buffers.take(list));
+    let _room = room.transpose()?;
     if let Some(reply) = last.filter(|_| waits.is_empty()) {
         replies.add(&reply).await?;
     }

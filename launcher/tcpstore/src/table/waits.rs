@@ -1,8 +1,8 @@
 //! Which waits are for which keys. Pure.
 //!
-//! A wait that is dropped is over for its client. Its entries stay in the lists of its keys until
-//! they may outnumber the others; then all lists are swept. A client that disconnects therefore
-//! costs no search through the keys that it has waited for.
+//! A wait that is dropped is over for its client. Its entries stay in the lists of its keys until a
+//! list would grow, or lists of such entries alone may outnumber the others; then they are swept. A
+//! client that disconnects therefore costs no search through the keys that it has waited for.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::budget::{Budget, Charge};
 use crate::error::StoreRefusal;
 use crate::limits::{ENTRY, WAIT_ENTRY};
 
-/// Least number of entries that are worth a sweep.
+/// Least number of lists that are worth a sweep.
 const SWEEP: usize = 1024;
 
 /// A client's wait for keys; dropping it cancels it.
@@ -36,9 +36,7 @@ type Waiters = (VecDeque<Weak<Missing>>, Charge);
 pub(super) struct Waits {
     /// No list is empty.
     waiters: HashMap<Box<[u8]>, Waiters>,
-    /// Number of entries in all lists.
-    entries: usize,
-    /// The same after the last sweep.
+    /// Number of lists after the last sweep.
     left: usize,
 }
 
@@ -58,7 +56,7 @@ impl Wait {
 impl Waits {
     /// Begins a wait for these keys, of which none exists.
     pub fn begin(&mut self, keys: &[&[u8]], budget: &Budget) -> Result<Wait, StoreRefusal> {
-        if self.entries > SWEEP + 2 * self.left {
+        if self.waiters.len() > SWEEP + 2 * self.left {
             self.sweep();
         }
         let wait = Wait(Arc::new(Missing {
@@ -74,9 +72,11 @@ impl Waits {
                     waiters.or_insert((VecDeque::new(), charge))
                 }
             };
-            charge.resize(charge.bytes() + WAIT_ENTRY)?;
+            if waiters.len() == waiters.capacity() {
+                waiters.retain(is_awaited);
+            }
+            charge.resize(cost(key) + waiters.len() * WAIT_ENTRY)?;
             waiters.push_back(Arc::downgrade(&wait.0));
-            self.entries += 1;
         }
         Ok(wait)
     }
@@ -87,7 +87,6 @@ impl Waits {
             return; // nearly always: no need to hash
         }
         if let Some((waiters, _)) = self.waiters.remove(key) {
-            self.entries -= waiters.len();
             waiters.iter().for_each(|waiter| {
                 is_last(waiter);
             });
@@ -100,11 +99,9 @@ impl Waits {
         let Some((waiters, _)) = self.waiters.get_mut(key) else {
             return;
         };
-        let before = waiters.len();
         while let Some(waiter) = waiters.pop_front()
             && !is_last(&waiter)
         {}
-        self.entries -= before - waiters.len();
         if waiters.is_empty() {
             self.waiters.remove(key);
         }
@@ -113,29 +110,28 @@ impl Waits {
     /// Forgets the waits that were given up.
     pub fn sweep(&mut self) {
         self.waiters.retain(|key, (waiters, charge)| {
-            waiters.retain(|waiter| waiter.strong_count() > 0);
+            waiters.retain(is_awaited);
             // Giving memory back is never refused.
             let _ = charge.resize(cost(key) - WAIT_ENTRY + waiters.len() * WAIT_ENTRY);
             !waiters.is_empty()
         });
-        self.entries = self
-            .waiters
-            .values()
-            .map(|(waiters, _)| waiters.len())
-            .sum();
-        self.left = self.entries;
+        self.left = self.waiters.len();
     }
 
     /// Returns whether no client waits.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty() && self.entries == 0
+        self.waiters.is_empty()
     }
 }
 
 /// Returns the memory of a wait for one key.
 pub(super) fn cost(key: &[u8]) -> usize {
     2 * ENTRY + key.len() + WAIT_ENTRY
+}
+
+fn is_awaited(waiter: &Weak<Missing>) -> bool {
+    waiter.strong_count() > 0
 }
 
 /// Counts a key as seen. Returns whether the wait is over by that.
