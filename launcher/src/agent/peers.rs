@@ -112,7 +112,7 @@ impl<'a> NodePeers<'a> {
         let meeting = format!("rrun/lost/{}/{}", self.plan.run_id, place.round);
         // In this order: who finds the second key finds the first.
         let keys = [format!("{meeting}/{rank}"), format!("{meeting}/any")];
-        if let Some(AgentStore::Hosted { handle, .. }) = &self.store {
+        if let Some(AgentStore::Hosted(handle)) = &self.store {
             for key in keys {
                 if let Err(err) = handle.set(&key, reason.as_bytes()) {
                     tracing::warn!("`{key}` is not in the store: {err}");
@@ -169,7 +169,7 @@ async fn put(host: &str, port: u16, key: &str, value: &[u8]) -> Result<(), Store
 /// Writes the keys that torchrun leaves in the store with the static backend, whose port other
 /// processes may know.
 fn show(plan: &LaunchPlan, store: &AgentStore, assigned: Assigned) {
-    let (Some(_), AgentStore::Hosted { handle, .. }) = (plan.store.port, store) else {
+    let (Some(_), AgentStore::Hosted(handle)) = (plan.store.port, store) else {
         return;
     };
     let info = RoleInfo {

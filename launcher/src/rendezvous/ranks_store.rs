@@ -14,13 +14,8 @@ use tcpstore::{PortOwner, ServerHandle, StoreError, StoreServer};
 /// The store in which the ranks meet.
 #[derive(Debug)]
 pub enum AgentStore {
-    /// The launcher hosts the store.
-    Hosted {
-        /// Serves the store until it is dropped.
-        handle: ServerHandle,
-        /// The port of the store.
-        port: u16,
-    },
+    /// The launcher hosts the store, until this is dropped.
+    Hosted(ServerHandle),
     /// Rank 0 hosts the store (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`).
     ByRank0 {
         /// A port that was free a moment ago.
@@ -66,7 +61,7 @@ impl AgentStore {
     /// hosts it. That port stays bound meanwhile, so that nobody else can take it.
     pub fn renew(&mut self, plan: &StorePlan) -> Result<(), StoreError> {
         match self {
-            AgentStore::Hosted { handle, .. } => handle.renew(),
+            AgentStore::Hosted(store) => store.renew(),
             AgentStore::ByRank0 { .. } => *self = AgentStore::open(plan)?,
         }
         Ok(())
@@ -74,23 +69,20 @@ impl AgentStore {
 
     fn host(plan: &StorePlan, port: Option<u16>) -> Result<AgentStore, StoreError> {
         let server = StoreServer::bind(&plan.master_addr, port)?.warning(|text| say::warning(text));
-        let port = server.port();
-        Ok(AgentStore::Hosted {
-            handle: server.spawn(),
-            port,
-        })
+        Ok(AgentStore::Hosted(server.spawn()))
     }
 
     /// Returns the port of the store, `MASTER_PORT`.
     pub fn port(&self) -> u16 {
         match self {
-            AgentStore::Hosted { port, .. } | AgentStore::ByRank0 { port } => *port,
+            AgentStore::Hosted(store) => store.port(),
+            AgentStore::ByRank0 { port } => *port,
         }
     }
 
     /// Returns whether the launcher hosts the store.
     pub fn is_hosted(&self) -> bool {
-        matches!(self, AgentStore::Hosted { .. })
+        matches!(self, AgentStore::Hosted(_))
     }
 }
 

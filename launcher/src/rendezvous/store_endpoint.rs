@@ -42,13 +42,7 @@ impl StoreEndpoint {
         let server = StoreServer::bind_in(Scope::Everybody, host, Some(port))?
             .warning(|text| say::warning(text))
             .spawn();
-        let port = server.port();
-        Ok(StoreEndpoint {
-            server: Some(server),
-            host: host.to_owned(),
-            port,
-            _lock: None,
-        })
+        Ok(StoreEndpoint::of_server(server, host))
     }
 
     /// Returns the endpoint of a store that this node hosts already.

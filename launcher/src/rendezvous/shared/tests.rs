@@ -121,7 +121,7 @@ async fn both_succeed(nodes: &mut [TestNode; 2]) {
 async fn a_state_that_a_stranger_deletes_is_put_back() {
     let (_store, mut nodes, mut stranger) = launch().await;
     stranger
-        .delete(format!("/{KEY}").as_bytes())
+        .delete_all(&[format!("/{KEY}")])
         .await
         .expect("deleted");
     assert!(!stranger.get(KEY).await.expect("it comes back").is_empty());
@@ -133,12 +133,12 @@ async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
     let (_store, mut nodes, mut stranger) = launch().await;
     nodes[0].command(RendezvousCommand::Done);
     stranger
-        .delete(format!("/{KEY}").as_bytes())
+        .delete_all(&[format!("/{KEY}")])
         .await
         .expect("deleted");
     nodes[1].command(RendezvousCommand::Done);
     stranger
-        .delete(format!("/{KEY}").as_bytes())
+        .delete_all(&[format!("/{KEY}")])
         .await
         .expect("deleted");
     for node in &mut nodes {
@@ -198,7 +198,7 @@ async fn heartbeats_that_a_stranger_deletes_or_garbles_harm_nobody() {
             .await
             .expect("set");
         stranger
-            .delete(format!("/{KEY}/rrun/beat/node1").as_bytes())
+            .delete_all(&[format!("/{KEY}/rrun/beat/node1")])
             .await
             .expect("deleted");
     }

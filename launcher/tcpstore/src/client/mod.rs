@@ -151,11 +151,6 @@ impl StoreClient {
         }
     }
 
-    /// Deletes a key, given as it is on the wire.
-    pub async fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        self.delete_all(&[key]).await
-    }
-
     /// Deletes keys, given as they are on the wire. Requests are pipelined, because each would
     /// otherwise wait for a network round trip.
     pub async fn delete_all(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<(), StoreError> {

@@ -45,7 +45,7 @@ const LOOPBACK_TRIES: u32 = 16;
 /// A store that listens on its port but does not answer yet.
 #[derive(Debug)]
 pub struct StoreServer {
-    listeners: Vec<StdListener>,
+    listeners: Arc<Vec<StdListener>>,
     port: u16,
     limits: StoreLimits,
     warn: fn(&str),
@@ -100,7 +100,7 @@ impl StoreServer {
         })?;
         let port = listeners[0].local_addr().map_err(no_listener)?.port();
         Ok(StoreServer {
-            listeners,
+            listeners: Arc::new(listeners),
             port,
             limits: StoreLimits::of_process(),
             warn: |text| tracing::warn!("{text}"),
@@ -127,26 +127,26 @@ impl StoreServer {
     /// Serves an empty store until the handle is dropped. Must be called on a tokio runtime with
     /// I/O and time drivers.
     pub fn spawn(self) -> ServerHandle {
-        let listeners = Arc::new(self.listeners);
-        let (hub, task) = start(&listeners, self.limits, self.warn);
+        let (hub, task) = self.start();
         ServerHandle {
-            listeners,
-            port: self.port,
-            limits: self.limits,
-            warn: self.warn,
+            server: self,
             hub,
             task,
         }
+    }
+
+    fn start(&self) -> (Hub, AbortHandle) {
+        let hub = Hub::new(self.limits);
+        let listeners = Arc::clone(&self.listeners);
+        let task = tokio::spawn(serve(listeners, hub.clone(), self.limits, self.warn));
+        (hub, task.abort_handle())
     }
 }
 
 /// A store that is being served. Dropping it frees the port at once and closes all connections.
 #[derive(Debug)]
 pub struct ServerHandle {
-    listeners: Arc<Vec<StdListener>>,
-    port: u16,
-    limits: StoreLimits,
-    warn: fn(&str),
+    server: StoreServer,
     hub: Hub,
     task: AbortHandle,
 }
@@ -154,7 +154,7 @@ pub struct ServerHandle {
 impl ServerHandle {
     /// Returns the port that was bound.
     pub fn port(&self) -> u16 {
-        self.port
+        self.server.port
     }
 
     /// Stores a value as a client would, and wakes the clients that wait for it.
@@ -183,7 +183,7 @@ impl ServerHandle {
     /// bound in between.
     pub fn renew(&mut self) {
         self.task.abort();
-        (self.hub, self.task) = start(&self.listeners, self.limits, self.warn);
+        (self.hub, self.task) = self.server.start();
     }
 }
 
@@ -192,7 +192,7 @@ impl Drop for ServerHandle {
         self.task.abort();
         // The task drops the listener only when the runtime runs next; shutting it down frees the
         // port now.
-        for listener in self.listeners.iter() {
+        for listener in self.server.listeners.iter() {
             if let Err(err) = SockRef::from(listener).shutdown(std::net::Shutdown::Both) {
                 tracing::debug!("cannot shut the store's listener: {err}");
             }
@@ -249,16 +249,6 @@ fn listen_on(ip: IpAddr, port: u16) -> io::Result<StdListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
-}
-
-fn start(
-    listeners: &Arc<Vec<StdListener>>,
-    limits: StoreLimits,
-    warn: fn(&str),
-) -> (Hub, AbortHandle) {
-    let hub = Hub::new(limits);
-    let task = tokio::spawn(serve(Arc::clone(listeners), hub.clone(), limits, warn));
-    (hub, task.abort_handle())
 }
 
 /// Accepts connections until the task is aborted. The connections live in this task and end with

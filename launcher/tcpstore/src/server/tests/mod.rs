@@ -148,7 +148,7 @@ async fn half_a_request_holds_nobody_up_and_leaves_nothing() {
         1 << 20,
         "one of them ends its request"
     );
-    friend.delete(b"/half").await.unwrap();
+    friend.delete_all(&["/half"]).await.unwrap();
     drop(halves);
     friend.set("k", b"w").await.unwrap();
     assert!(
