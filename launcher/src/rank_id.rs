@@ -3,7 +3,7 @@
 /// A rank of this node in one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RankId {
-    /// Index among the ranks that this launcher starts; with one SLURM task per rank it is always 0.
+    /// Index among the ranks that this launcher starts; with one SLURM task per rank always 0.
     pub index: usize,
     /// Value of `LOCAL_RANK`.
     pub local: usize,

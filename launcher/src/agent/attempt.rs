@@ -119,8 +119,8 @@ impl LocalRank {
         files.flat_map(fs::metadata).map(|about| about.len()).sum()
     }
 
-    /// Returns the last lines that it wrote, and the file that has them: the captured stderr, or the
-    /// captured stdout if stderr is empty.
+    /// Returns the last lines that it wrote, and the file that has them: the captured stderr, or
+    /// the captured stdout if stderr is empty.
     pub fn last_lines(&self) -> Option<(PathBuf, Vec<String>)> {
         let captured = self.logs.captured.iter();
         let mut written =
@@ -367,8 +367,8 @@ impl Attempt {
     }
 }
 
-/// Starts these ranks side by side, with the restart counts that `attempt` returns. Returns the first
-/// that could not be started; those before it run.
+/// Starts these ranks side by side, with the restart counts that `attempt` returns. Returns the
+/// first that could not be started; those before it run.
 fn start(
     round: &Round<'_>,
     ranks: &mut [LocalRank],

@@ -34,7 +34,7 @@ pub enum GroupEvent {
     NotStarted {
         /// The first that was not. Those before it run; those after it were not tried.
         first: usize,
-        /// The signal that the launcher received meanwhile; `None` if the rank could not be started.
+        /// The signal that the launcher received meanwhile; `None` if the rank could not start.
         told: Option<ReceivedSignal>,
     },
     /// This rank could not be restarted.

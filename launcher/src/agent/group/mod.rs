@@ -441,26 +441,6 @@ impl WorkerGroup {
         LEFTOVER_GRACE.min(self.grace)
     }
 
-    fn sweep(&mut self, then: AfterStop, groups_know: bool, now: Instant) -> Vec<GroupAction> {
-        self.state = GroupState::Sweeping {
-            then,
-            patience: StopDeadline::KillAt(now + self.leftover_grace()),
-        };
-        vec![GroupAction::Sweep {
-            scope: Scope::All,
-            groups_know,
-            is_success: then == AfterStop::Part(LaunchEnd::Succeeded),
-        }]
-    }
-
-    fn kill_leftovers(&mut self, then: AfterStop, now: Instant) -> Vec<GroupAction> {
-        self.state = GroupState::Sweeping {
-            then,
-            patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
-        };
-        vec![GroupAction::KillLeftovers(Scope::All)]
-    }
-
     fn swept(&mut self, then: AfterStop) -> Vec<GroupAction> {
         match then {
             AfterStop::Restart => self.join(),

@@ -1,9 +1,9 @@
-//! How ranks are stopped: which signal they get, how long they may take, and what a further signal
-//! from the user changes. Pure.
+//! How ranks and what they leave behind are stopped: which signal they get, how long they may take,
+//! and what a further signal from the user changes. Pure.
 
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{GroupAction, LaunchEnd};
+use crate::agent::event::{GroupAction, LaunchEnd, Scope};
 use crate::agent::group::{AfterStop, Fate, GroupState, WorkerGroup};
 use crate::signals::ReceivedSignal;
 use crate::supervision::{StopDeadline, UNINTERRUPTIBLE_GRACE};
@@ -82,5 +82,35 @@ impl WorkerGroup {
         }
         let then = then.without_restart(LaunchEnd::Failed);
         [abandoned, self.sweep(then, true, now)].concat()
+    }
+
+    /// Ends what the ranks, which have all ended, left behind.
+    pub(super) fn sweep(
+        &mut self,
+        then: AfterStop,
+        groups_know: bool,
+        now: Instant,
+    ) -> Vec<GroupAction> {
+        self.state = GroupState::Sweeping {
+            then,
+            patience: StopDeadline::KillAt(now + self.leftover_grace()),
+        };
+        vec![GroupAction::Sweep {
+            scope: Scope::All,
+            groups_know,
+            is_success: then == AfterStop::Part(LaunchEnd::Succeeded),
+        }]
+    }
+
+    pub(super) fn kill_leftovers(
+        &mut self,
+        then: AfterStop,
+        now: Instant,
+    ) -> Vec<GroupAction> {
+        self.state = GroupState::Sweeping {
+            then,
+            patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+        };
+        vec![GroupAction::KillLeftovers(Scope::All)]
     }
 }
