@@ -102,11 +102,7 @@ impl WorkerGroup {
         }]
     }
 
-    pub(super) fn kill_leftovers(
-        &mut self,
-        then: AfterStop,
-        now: Instant,
-    ) -> Vec<GroupAction> {
+    pub(super) fn kill_leftovers(&mut self, then: AfterStop, now: Instant) -> Vec<GroupAction> {
         self.state = GroupState::Sweeping {
             then,
             patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
