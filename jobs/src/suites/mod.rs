@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! *.json ─► SuiteRow ─┬─► jobs_file ─► rrun suite NAME --policy TYPE
-//!                     ├─► rrun suite, rrun list
+//!                     ├─► rrun list
 //!                     └─► Job::suite: name and version of the protocol, in plan.json
 //! ```
 //! A new suite is a row of its family, and a new family has what its suites have in common. The
