@@ -1,17 +1,19 @@
-//! Runs a program with a time limit, and reads a limited part of what it prints.
+//! Runs a program with a time limit, and keeps a limited part of what it prints.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Most bytes that are kept of each stream; the rest is read and dropped.
-const LIMIT: u64 = 256 << 10;
+/// Most bytes that are kept of each stream: the last ones, since answers and reasons come at the end.
+const LIMIT: usize = 256 << 10;
 
 /// Interval between two checks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -28,32 +30,24 @@ pub(crate) struct EndedProgram {
     pub(crate) stderr: String,
 }
 
-/// The reason why there is no result.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProgramError {
-    #[error("it cannot be started: {0}")]
-    Start(#[from] io::Error),
-    #[error("it did not end within {} s", .0.as_secs())]
-    TimeLimit(Duration),
-}
+/// What a program has printed so far. The channel is closed at the end of the stream.
+struct Printed(Arc<Mutex<Vec<u8>>>, Receiver<()>);
 
 /// Runs a program. At the time limit it is killed, with the processes of its group.
-pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<EndedProgram, ProgramError> {
+pub(crate) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<EndedProgram> {
     let deadline = now() + limit;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .spawn()?;
+        .spawn()
+        .context("it cannot be started")?;
     let stdout = child.stdout.take().map(read_in_a_thread);
     let stderr = child.stderr.take().map(read_in_a_thread);
-    let status = match ended(&mut child, deadline)? {
-        Some(status) => status,
-        None => {
-            kill(&mut child);
-            return Err(ProgramError::TimeLimit(limit));
-        }
+    let Some(status) = ended(&mut child, deadline)? else {
+        kill(&mut child);
+        bail!("it did not end within {} s", limit.as_secs());
     };
     Ok(EndedProgram {
         status,
@@ -94,30 +88,37 @@ fn kill(child: &mut Child) {
     let _ = child.try_wait();
 }
 
-fn read_in_a_thread(stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = channel();
+fn read_in_a_thread(mut stream: impl Read + Send + 'static) -> Printed {
+    let (is_open, end) = channel();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let printed = Printed(Arc::clone(&kept), end);
     thread::spawn(move || {
-        let mut kept = Vec::new();
-        let mut stream = stream;
-        // What was read before an error counts.
-        let _ = stream.by_ref().take(LIMIT).read_to_end(&mut kept);
-        // The receiver does not wait for what is dropped.
-        let _ = sender.send(kept);
-        let _ = io::copy(&mut stream, &mut io::sink());
+        let mut piece = [0; 16 << 10];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(&piece[..length]);
+            let dropped = kept.len().saturating_sub(LIMIT);
+            kept.drain(..dropped);
+        }
+        drop(is_open);
     });
-    receiver
+    printed
 }
 
-fn text(stream: Option<Receiver<Vec<u8>>>) -> String {
-    let bytes = stream.and_then(|stream| stream.recv_timeout(REST).ok());
-    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+fn text(printed: Option<Printed>) -> String {
+    let Some(Printed(kept, end)) = printed else {
+        return String::new();
+    };
+    let _: Result<(), _> = end.recv_timeout(REST);
+    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    String::from_utf8_lossy(&kept).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration) -> Result<EndedProgram, ProgramError> {
+    fn shell(script: &str, limit: Duration) -> anyhow::Result<EndedProgram> {
         run(Command::new("/bin/sh").args(["-c", script]), limit)
     }
 
@@ -154,10 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn endless_output_is_cut_and_does_not_block() {
-        let ended = shell("head -c 3000000 /dev/zero", LONG).unwrap();
+    fn endless_output_does_not_block_and_its_end_is_kept() {
+        let ended = shell("head -c 3000000 /dev/zero; echo; echo answer", LONG).unwrap();
         assert!(ended.status.success());
-        assert_eq!(ended.stdout.len() as u64, LIMIT);
+        assert_eq!(ended.stdout.len(), LIMIT);
+        assert!(ended.stdout.ends_with("\nanswer\n"));
     }
 
     #[test]
@@ -165,12 +167,13 @@ mod tests {
         let start = now();
         let ended = shell("sleep 20 & echo done", LONG).unwrap();
         assert!(ended.status.success());
+        assert_eq!(ended.stdout, "done\n");
         assert!(start.elapsed() < Duration::from_secs(15));
     }
 
     #[test]
     fn a_program_that_does_not_exist_is_an_error() {
         let err = run(&mut Command::new("/nowhere/python"), LONG).unwrap_err();
-        assert!(err.to_string().starts_with("it cannot be started: "));
+        assert!(format!("{err:#}").starts_with("it cannot be started: No such file"));
     }
 }

@@ -175,7 +175,7 @@ fn imported(name: &str, needed: &NeededPython, timeout: Duration) -> Finding {
                 last.unwrap_or_default()
             )
         }),
-        Err(err) => Err(err.to_string()),
+        Err(err) => Err(format!("{err:#}")),
     };
     judged(name, needed, answer)
 }

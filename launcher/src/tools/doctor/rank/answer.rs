@@ -44,7 +44,7 @@ pub(super) fn ask<T: DeserializeOwned>(
     command.env_remove("RRUN_LOG").env_remove("RUST_LOG");
     match timed::run(&mut command, limit) {
         Ok(ended) => read(&ended),
-        Err(err) => Err(Unanswered::new(err.to_string(), None)),
+        Err(err) => Err(Unanswered::new(format!("{err:#}"), None)),
     }
 }
 
