@@ -1,7 +1,7 @@
 //! The log folder of one launch, and those of its attempts.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -71,19 +71,19 @@ fn make(path: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot make `{}`", path.display()))
 }
 
-/// Creates a folder for this user alone.
+/// Creates a folder for this user alone, named as by Python's `mkdtemp`: without capitals.
 fn unique(parent: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
-    let folder = tempfile::Builder::new()
-        .prefix(prefix)
-        .rand_bytes(RANDOM)
-        .permissions(Permissions::from_mode(0o700))
-        .tempdir_in(parent);
-    let folder = folder.context("cannot make the log folder")?;
-    Ok(folder.keep())
+    let random = jobs::launch::fresh_id()?;
+    let path = parent.join(format!("{prefix}{}", &random[..RANDOM]));
+    let made = DirBuilder::new().mode(0o700).create(&path);
+    made.with_context(|| format!("cannot make `{}`", path.display()))?;
+    Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -95,8 +95,10 @@ mod tests {
             .file_name()
             .and_then(|name| name.to_str())
             .expect("text");
+        let random = name.strip_prefix("job_7_").unwrap_or_default();
+        let is_of_mkdtemp = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         assert!(
-            name.starts_with("job_7_") && name.len() == "job_7_".len() + RANDOM,
+            random.len() == RANDOM && random.chars().all(is_of_mkdtemp),
             "{name}"
         );
         assert_eq!(
