@@ -1,5 +1,5 @@
-//! Where a store is, and how to connect to it if it may come later: resolves its name, tries every address, and says what
-//! was tried.
+//! Where a store is, and how to connect to it if it may come later: resolves its name, tries every
+//! address, and says what was tried.
 
 use std::collections::BTreeMap;
 use std::fmt;

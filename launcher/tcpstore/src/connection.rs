@@ -218,7 +218,11 @@ impl StoreConnection {
         let mut read = pin!(self.replies.stream.read_buf(&mut self.input));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
             Poll::Ready(read) => Ok(read? > 0),
-            Poll::Pending => Ok(true),
+            Poll::Pending => {
+                // This task has used up its turn, which ends only if it yields.
+                yield_now().await;
+                Ok(true)
+            }
         }
     }
 

@@ -42,8 +42,8 @@ pub const FREE_BUFFER: usize = 64 * 1024;
 /// Approximate memory for an entry besides its key and value.
 pub const ENTRY: usize = 96;
 
-/// Memory for one key in the wait of one client: 16 bytes in a list that doubles. Ten thousand
-/// ranks that each wait for the keys of all others stay below [`MAX_HELD`].
+/// Memory for one key in the wait of one client: 8 bytes in a list that doubles, and a share of the
+/// wait. Ten thousand ranks that each wait for the keys of all others stay below [`MAX_HELD`].
 pub const WAIT_ENTRY: usize = 32;
 
 /// Bytes of replies above which they are sent, before further ones are made.

@@ -286,7 +286,7 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits, 
                 let has_asked = Arc::new(AtomicBool::new(false));
                 let client = attend(stream, peer, hub.clone(), Arc::clone(&has_asked));
                 let task = connections.spawn(client);
-                silent.add(has_asked, task, connections.len());
+                silent.add(has_asked, task, peer, connections.len());
             }
             Err(err) => pause(&err).await,
         }
@@ -296,15 +296,15 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits, 
 /// The clients that have made no request yet, the oldest first. A store cannot tell a rank from
 /// another client, but ranks make requests as soon as they connect.
 #[derive(Debug, Default)]
-struct Silent(VecDeque<(Instant, Arc<AtomicBool>, AbortHandle)>);
+struct Silent(VecDeque<(Instant, Arc<AtomicBool>, AbortHandle, SocketAddr)>);
 
 impl Silent {
     /// Adds one of `all` clients.
-    fn add(&mut self, has_asked: Arc<AtomicBool>, task: AbortHandle, all: usize) {
+    fn add(&mut self, has_asked: Arc<AtomicBool>, task: AbortHandle, peer: SocketAddr, all: usize) {
         if self.0.len() > 2 * all {
             self.forget_others();
         }
-        self.0.push_back((Instant::now(), has_asked, task));
+        self.0.push_back((Instant::now(), has_asked, task, peer));
     }
 
     /// Closes the connections of those that came before `grace`, at most so many.
@@ -312,13 +312,19 @@ impl Silent {
         self.forget_others();
         let are_late = |since: &Instant| since.elapsed() >= grace;
         let late = self.0.iter().take_while(|(since, ..)| are_late(since));
-        late.take(most).for_each(|(.., task)| task.abort());
+        for (.., task, peer) in late.take(most) {
+            tracing::warn!(
+                "the store closed the connection of {peer}: it was silent, and other clients need \
+                 its place"
+            );
+            task.abort();
+        }
     }
 
     fn forget_others(&mut self) {
         let is_silent = |has_asked: &AtomicBool| !has_asked.load(Ordering::Relaxed);
         self.0
-            .retain(|(_, has_asked, task)| is_silent(has_asked) && !task.is_finished());
+            .retain(|(_, has_asked, task, _)| is_silent(has_asked) && !task.is_finished());
     }
 }
 

@@ -3,6 +3,7 @@
 mod crowded;
 
 use std::future::Future;
+use std::io::{Read as _, Write as _};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -194,6 +195,45 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     within(is_refused).await; // the kernel's buffers are full: the store has stopped reading
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     assert_eq!(friend.add("n", 1).await.unwrap(), 1);
+}
+
+#[test]
+fn who_sends_requests_that_fill_the_buffer_keeps_nobody_waiting() {
+    let (told, port) = std::sync::mpsc::channel();
+    // The store spins if this fails, so it has a thread of its own, and deadlines are the peers'.
+    std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(async {
+            let store = host();
+            told.send(store.port()).unwrap();
+            pending::<()>().await;
+        });
+    });
+    let port = port.recv().unwrap();
+    let ping = bytes(&[StoreRequest::Ping { nonce: 7 }]);
+    let connect = || {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+            .write_all(&[&greeted(&[]), &ping[..]].concat())
+            .unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream
+    };
+    // The key has one byte, so that a request is as long as a read.
+    let value = vec![0; 4096 - 18];
+    let set = || StoreRequest::Set {
+        key: b"k",
+        value: &value,
+    };
+    let many = bytes(&std::iter::repeat_with(set).take(4096).collect::<Vec<_>>());
+    let mut greedy = connect();
+    std::thread::spawn(move || greedy.write_all(&many));
+    let mut honest = connect();
+    for _ in 0..100 {
+        honest.write_all(&ping).unwrap();
+        honest.read_exact(&mut [0; 4]).unwrap();
+    }
 }
 
 #[tokio::test]
