@@ -45,7 +45,7 @@ def stall(port: int) -> socket.socket:
 
 
 def browse(port: int) -> None:
-    """Asks once a second what is new, and gets every new picture, as the page's script does."""
+    """Asks what is new, again and again, and gets every new picture, as the page's script does."""
     stall(port).close()
     url = f"http://127.0.0.1:{port}"
     seen, known = "", {}
@@ -58,7 +58,6 @@ def browse(port: int) -> None:
                 if known.get(place) != version:
                     known[place] = version
                     urllib.request.urlopen(f"{url}/picture/{place}?{version}", timeout=10).read()
-            time.sleep(1)
     except OSError:
         pass  # The run has ended.
 

@@ -54,6 +54,9 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// Pause before the answer to a wrong token.
 const WRONG_TOKEN: Duration = Duration::from_secs(1);
 
+/// Longest wait for something new: whoever asks again at once counts as one who looks.
+const NEWS: Duration = Duration::from_secs(4);
+
 /// Time for the first look at the run folder.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
 
@@ -153,11 +156,9 @@ async fn welcome(path: &str, request: Request<Incoming>, page: &Arc<PageState>) 
     match parts[..] {
         [""] => document(page).await,
         ["news"] => {
-            page.asked();
             let query = request.uri().query().unwrap_or_default();
             let seen = query.strip_prefix("seen=").unwrap_or_default();
-            let news = page.newest().since(seen).to_string();
-            whole(StatusCode::OK, "application/json", news)
+            whole(StatusCode::OK, "application/json", news(page, seen).await)
         }
         ["picture", rank, env] => {
             let (Ok(rank), Ok(env)) = (rank.parse(), env.parse()) else {
@@ -185,6 +186,16 @@ async fn welcome(path: &str, request: Request<Incoming>, page: &Arc<PageState>) 
             send(range, move || SentFile::named(&files, folder.root(), &name)).await
         }
     }
+}
+
+/// Returns what has changed since the number `seen`, as soon as there is something, or nothing after
+/// [`NEWS`].
+async fn news(page: &PageState, seen: &str) -> String {
+    let mut looks = page.asked();
+    let newer = async { while !page.newest().is_newer(seen) && looks.changed().await.is_ok() {} };
+    // Nothing new is an answer, too.
+    let _ = timeout(NEWS, newer).await;
+    page.newest().since(seen).to_string()
 }
 
 /// Answers with the page, when there is something to show.

@@ -8,8 +8,8 @@
 //!              └─ commands ──► live/commands.json ──► ranks
 //! ```
 //! The page has a thread of its own with a low priority, so that it never delays the agent or a
-//! rank. A browser asks once a second what has changed since it last asked, and gets the newest state
-//! of that: nothing is queued for a slow one. Journals are read only while somebody asks.
+//! rank. A browser asks what has changed since it last asked, and gets the newest state of that as soon
+//! as there is some: nothing is queued for a slow one. Journals are read only while somebody asks.
 
 mod access;
 mod commands;
@@ -37,7 +37,7 @@ use crate::plan::page::PagePlan;
 /// Priority of the page's threads: well below ranks and simulators.
 const NICENESS: i32 = 10;
 
-/// Time in which browsers, which ask once a second, get the last state when the launch has ended.
+/// Time in which browsers, which always ask, get the last state when the launch has ended.
 const FAREWELL: Duration = Duration::from_millis(1200);
 
 /// A page that is served. It ends when this value is dropped.

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use crate::page::access::Access;
 use crate::plan::page::PagePlan;
 
-/// Somebody who has asked within this time looks at the page. Browsers ask once a second.
+/// Somebody who has asked within this time looks at the page; an answer takes less, see `http`.
 const LOOKS_ON: Duration = Duration::from_secs(5);
 
 /// What the tasks of the page share.
@@ -189,12 +189,22 @@ impl Newest {
         }
     }
 
-    /// Returns what has changed since the number `seen`, as a browser names it.
-    pub(super) fn since(&self, seen: &str) -> Value {
+    /// Returns the number that a browser names; 0 if it is one of another server.
+    fn number(&self, seen: &str) -> u64 {
         let number = seen
             .strip_prefix(&self.epoch)
             .and_then(|rest| rest.strip_prefix('-')?.parse().ok());
-        let seen = number.filter(|number| *number <= self.version).unwrap_or(0);
+        number.filter(|number| *number <= self.version).unwrap_or(0)
+    }
+
+    /// Returns whether something has changed since the number `seen`.
+    pub(super) fn is_newer(&self, seen: &str) -> bool {
+        self.version > self.number(seen)
+    }
+
+    /// Returns what has changed since the number `seen`, as a browser names it.
+    pub(super) fn since(&self, seen: &str) -> Value {
+        let seen = self.number(seen);
         let parts = self.parts.iter().filter(|(version, _)| *version > seen);
         let parts = parts.map(|(_, part)| json!({"id": part.id, "html": part.html}));
         let (version, pictures) = &self.pictures;

@@ -179,6 +179,21 @@ fn a_browser_gets_the_pictures_and_what_it_has_missed() {
 }
 
 #[test]
+fn who_asks_for_news_waits_for_some() {
+    let site = Site::new(None);
+    site.wait_for("head", "<b>1</b> of <b>8</b>");
+    let news = site.news("");
+    let seen = news["seen"].as_str().unwrap();
+    let head =
+        format!("GET /news?seen={seen} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let mut asked = site.send(head.as_bytes());
+    site.solve(1);
+    let mut answer = String::new();
+    asked.read_to_string(&mut answer).unwrap();
+    assert!(!answer.contains("\"parts\":[]"), "{answer}");
+}
+
+#[test]
 fn a_browser_that_reads_nothing_keeps_nobody_waiting() {
     let site = Site::new(None);
     site.get("/");

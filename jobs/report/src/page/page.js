@@ -144,9 +144,10 @@ setInterval(tick, 1000);
 // A run that has ended has no server any more, which is no fault.
 const lost = (is) => { document.getElementById("lost").hidden = !is || document.getElementById("ended") !== null; };
 
-// Asks what has changed since it last asked, once a second. While nobody answers, it asks ever more slowly.
-const [PERIOD_MS, LONGEST_MS] = [1000, 60000];
-let [seen, pause] = [document.body.dataset.seen, PERIOD_MS];
+// Asks what has changed since it last asked; the answer comes when something has. While nobody answers, it asks ever
+// more slowly. Timers of hidden tabs are slow, so that one alone would miss the end of the run.
+const [PAUSE_MS, LONGEST_MS] = [1000, 60000];
+let [seen, pause] = [document.body.dataset.seen, PAUSE_MS];
 const ask = async () => {
   try {
     const answer = await fetch(`news?seen=${encodeURIComponent(seen)}`);
@@ -155,13 +156,14 @@ const ask = async () => {
     if (news.pictures) versions = news.pictures;
     news.parts.forEach(show);
     pictures();
-    [seen, pause] = [news.seen, PERIOD_MS];
+    [seen, pause] = [news.seen, PAUSE_MS];
     lost(false);
+    ask();
   } catch {
     lost(true);
+    setTimeout(ask, pause);
     pause = Math.min(2 * pause, LONGEST_MS);
   }
-  setTimeout(ask, pause);
 };
 if (seen !== undefined) ask();
 

@@ -96,11 +96,11 @@ impl LaunchDriver<'_> {
                 true
             }
             Err(err) if self.plan.rendezvous.is_none() => {
-                say::error(err);
+                say::error(format_args!("{err:#}"));
                 false
             }
             Err(err) => {
-                say::warning(err);
+                say::warning(format_args!("{err:#}"));
                 true
             }
         }
