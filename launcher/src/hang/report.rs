@@ -1,7 +1,7 @@
 //! The report of a hang: what all processes of the ranks of this node are at, as a file and as a few
 //! lines for the console.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -70,12 +70,20 @@ pub fn reason(hung: &[(usize, Option<Pulse>)], seconds: u64) -> String {
             "no output and no CPU time of {ranks} for {seconds} s"
         ));
     }
-    for (rank, stands) in hung {
-        if let Some(Pulse { job, steps, .. }) = stands {
-            parts.push(format!(
-                "rank {rank} has made no progress for {seconds} s: job `{job}`, {steps} steps"
-            ));
-        }
+    let still = hung
+        .iter()
+        .filter_map(|(rank, stands)| Some((*rank, stands.as_ref()?)));
+    let still: BTreeMap<usize, &Pulse> = still.collect();
+    if still.len() > 1 {
+        let ranks = named(&still.keys().copied().collect());
+        parts.push(format!("{ranks} have made no progress for {seconds} s"));
+    }
+    for (rank, Pulse { job, steps, .. }) in &still {
+        let what = match still.len() {
+            1 => format!(" has made no progress for {seconds} s"),
+            _ => String::new(),
+        };
+        parts.push(format!("rank {rank}{what}: job `{job}`, {steps} steps"));
     }
     some_of(parts)
 }
@@ -103,12 +111,13 @@ impl HangReport {
         ranks: &[(usize, i32)],
         folder: &Path,
     ) -> anyhow::Result<(Vec<String>, PathBuf)> {
+        let time = rfc3339(SystemTime::now());
         let gpus = GpuQuestion::ask();
         self.processes = processes(ranks);
         self.gpus = gpus.answer();
         let path = free_path(folder, number);
         fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&path, self.text(number)))
+            .and_then(|()| fs::write(&path, self.text(number, &time)))
             .with_context(|| format!("the stacks cannot be written to `{}`", path.display()))?;
         Ok((self.headlines(), path))
     }
@@ -134,8 +143,8 @@ impl HangReport {
     }
 
     /// Returns the contents of the file.
-    fn text(&self, number: usize) -> String {
-        let (host, time) = (full_name(), rfc3339(SystemTime::now()));
+    fn text(&self, number: usize, time: &str) -> String {
+        let host = full_name();
         let mut text = format!(
             "Hang report {number} of `{}` on {host}, {time}: {}\n",
             self.title, self.reason
@@ -309,7 +318,7 @@ mod tests {
             gpus,
             last_lines: Vec::new(),
         };
-        report.text(1)
+        report.text(1, "2026-11-26T10:00:00.000Z")
     }
 
     #[test]
@@ -359,8 +368,8 @@ mod tests {
             ),
             (
                 vec![(0, at("pick", 3)), (1, at("push", 4))],
-                "rank 0 has made no progress for 60 s: job `pick`, 3 steps; \
-                 rank 1 has made no progress for 60 s: job `push`, 4 steps",
+                "ranks 0-1 have made no progress for 60 s; rank 0: job `pick`, 3 steps; \
+                 rank 1: job `push`, 4 steps",
             ),
             (
                 vec![(2, None), (3, None)],
@@ -380,7 +389,8 @@ mod tests {
     fn of_many_ranks_only_some_places_are_named() {
         let many: Vec<_> = (0..100).map(|rank| (rank, at("pick", 3))).collect();
         let reason = reason(&many, 60);
-        let expected = "rank 2 has made no progress for 60 s: job `pick`, 3 steps; …";
-        assert!(reason.ends_with(expected), "{reason}");
+        let expected = "ranks 0-99 have made no progress for 60 s; rank 0: job `pick`, 3 steps; \
+                        rank 1: job `pick`, 3 steps; …";
+        assert_eq!(reason, expected);
     }
 }

@@ -73,10 +73,10 @@ impl FileTimer {
     /// # Errors
     /// Says that the pipe cannot be made, and why: anything else may be at `path`.
     pub fn create(path: Option<&Path>) -> anyhow::Result<FileTimer> {
-        let folder = tempfile::Builder::new().prefix("rrun_timer_").tempdir();
         let (path, folder) = match path {
             Some(path) => (path.to_owned(), None),
             None => {
+                let folder = tempfile::Builder::new().prefix("rrun_timer_").tempdir();
                 let folder = folder.context("cannot make a folder for the file timer")?;
                 (folder.path().join("timer"), Some(folder))
             }
