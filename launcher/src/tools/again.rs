@@ -67,11 +67,16 @@ pub(super) struct Repeated {
 }
 
 impl AgainArgs {
-    /// Returns the jobs of a certificate with the paths of this machine.
-    pub(super) fn jobs(&self, certificate: &Certificate) -> anyhow::Result<(Value, Vec<Place>)> {
+    /// Returns the jobs of a certificate with the paths of this machine, at which policies have to be
+    /// the same: `all_alike`, or those that the user has named.
+    pub(super) fn jobs(
+        &self,
+        certificate: &Certificate,
+        all_alike: bool,
+    ) -> anyhow::Result<(Value, Vec<Place>)> {
         let mut jobs = certificate::jobs_file(certificate);
         let policies = &certificate.contents.policies;
-        let places = places::apply(&self.places, &mut jobs, policies)?;
+        let places = places::apply(&self.places, &mut jobs, policies, all_alike)?;
         Ok((jobs, places))
     }
 
@@ -108,7 +113,8 @@ impl AgainArgs {
             "no episode can be run again: none was scored of a job with num_episodes whose latency \
              is not measured"
         );
-        let (jobs, places) = self.jobs(certificate)?;
+        // Another policy at the path of the run is a finding.
+        let (jobs, places) = self.jobs(certificate, false)?;
         let whole = certificate::plan_of(certificate, &jobs);
         let whole = whole.map_err(|err| err.inside("the jobs cannot be run again"))?;
         let plan = sample::plan(&whole, &chosen)
@@ -175,7 +181,8 @@ impl AgainArgs {
         plan: &RunPlan,
         contents: &Contents,
     ) -> io::Result<ExitStatus> {
-        let ranks = if contents.run.world_size == 2 { 1 } else { 2 };
+        let other = if contents.run.world_size == 2 { 1 } else { 2 };
+        let ranks = evaluation::number(&self.words, "--nproc-per-node").unwrap_or(other);
         let output = File::create(log(folder))?;
         let mut command = evaluation::here(ranks, &self.words)?;
         command.arg("--resume").arg(folder.root());
@@ -186,7 +193,14 @@ impl AgainArgs {
             command.args(["--num-envs", &envs.unwrap_or(ranks).to_string()]);
         }
         // The episodes of a single job are enough for several ranks.
-        command.args(["--shard", "episodes"]);
+        let ours = [("--shard", Some("episodes")), ("--no-video", None)];
+        let ours = ours.into_iter().chain([
+            ("--export-mode", Some("none")),
+            ("--continue-on-error", None),
+        ]);
+        for (option, value) in ours.filter(|(option, _)| !evaluation::has(&self.words, option)) {
+            command.arg(option).args(value);
+        }
         command.args(self.trust_plan.then_some("--trust-plan"));
         // They affect the last bits of a network's results, and are no properties of the policy.
         let machine = contents.machines.first().cloned().unwrap_or_default();
@@ -198,7 +212,6 @@ impl AgainArgs {
                 None => command.env_remove(name),
             };
         }
-        command.args(["--no-video", "--export-mode=none", "--continue-on-error"]);
         command
             .stdin(Stdio::null())
             .stderr(output.try_clone()?)

@@ -42,6 +42,22 @@ pub(super) fn asked(words: &[OsString]) -> io::Result<Command> {
     Ok(command)
 }
 
+/// Returns the number that the user gives for an option, if it is one.
+pub(super) fn number(words: &[OsString], option: &str) -> Option<usize> {
+    let mut words = words.iter().filter_map(|word| word.to_str());
+    while let Some(word) = words.next() {
+        match word
+            .strip_prefix(option)
+            .map(|rest| rest.split_at_checked(1))
+        {
+            Some(None) => return words.next()?.parse().ok(),
+            Some(Some(("=", value))) => return value.parse().ok(),
+            _ => {}
+        }
+    }
+    None
+}
+
 /// Returns whether the user gives an option, which then takes the place of ours.
 pub(super) fn has(words: &[OsString], option: &str) -> bool {
     let is_it = |word: &str| word.split('=').next() == Some(option);
@@ -81,5 +97,7 @@ mod tests {
         let words = ["eval", "--num-envs=4", "--seed", "3"].map(OsString::from);
         assert!(has(&words, "--num-envs") && has(&words, "--seed"));
         assert!(!has(&words, "--num"));
+        let numbers = ["--num-envs", "--seed", "--num"].map(|option| number(&words, option));
+        assert_eq!(numbers, [Some(4), Some(3), None]);
     }
 }

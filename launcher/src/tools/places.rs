@@ -18,12 +18,13 @@ pub(super) struct Place {
     here: String,
 }
 
-/// Replaces paths in the jobs of a certificate, as `given` says, and compares the policies on this
-/// machine with those of the certificate.
+/// Replaces paths in the jobs of a certificate, as `given` says. The policies that are elsewhere on
+/// this machine have to be those of the certificate, or `all_alike`.
 pub(super) fn apply(
     given: &[String],
     jobs: &mut Value,
     policies: &[CertifiedFiles],
+    all_alike: bool,
 ) -> anyhow::Result<Vec<Place>> {
     let mut places = Vec::new();
     for text in given {
@@ -35,6 +36,9 @@ pub(super) fn apply(
         let moved = here(&places, &files.path);
         let path = moved.as_deref().unwrap_or(&files.path);
         if moved.is_some() || Path::new(path).exists() {
+            if moved.is_none() && !all_alike {
+                continue;
+            }
             let found =
                 sha256::of_files(path.as_ref(), |file| sha256::of_reader(File::open(file)?));
             let found = found.with_context(|| format!("cannot read the policy `{path}`"))?;
@@ -146,6 +150,30 @@ mod tests {
         assert_eq!(job["policy_config_dict"]["model_path"], "/here");
         assert_eq!(job["arena_env_args"]["environment"], "/here/envs.py:make");
         assert_eq!(job["arena_env_args"]["texture"], "a/bc");
+    }
+
+    #[test]
+    fn another_policy_is_refused_where_it_was_named_or_all_have_to_be_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("policy");
+        std::fs::write(&path, "others").unwrap();
+        let path = path.to_str().unwrap();
+        let policies = [CertifiedFiles {
+            policy_type: "torchscript".to_owned(),
+            path: path.to_owned(),
+            sha256: "0".to_owned(),
+            bytes: 1,
+        }];
+        let named = [format!("{path}={path}")];
+        for (given, all_alike, is_refused) in [
+            (&[][..], true, true),
+            (&[][..], false, false),
+            (&named[..], false, true),
+        ] {
+            let mut jobs = json!({"jobs": [{"policy_config_dict": {"model_path": path}}]});
+            let found = apply(given, &mut jobs, &policies, all_alike);
+            assert_eq!(found.is_err(), is_refused, "{given:?} {all_alike}");
+        }
     }
 
     #[test]

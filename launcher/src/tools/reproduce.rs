@@ -52,7 +52,7 @@ pub(super) fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         "{whose}: it has only some episodes of its jobs, which cannot be compared in rounds; `rrun \
          verify --rerun 8` runs some of them again"
     );
-    let (jobs, _) = args.again.jobs(&certificate)?;
+    let (jobs, _) = args.again.jobs(&certificate, true)?;
     let file = JobFile::new(path, sha256::of(jobs.to_string()), &jobs);
     let file = file.with_context(|| format!("the jobs of {whose}"))?;
     let server = file.model_server.as_ref();
@@ -71,7 +71,9 @@ pub(super) fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     eval.arg("--jobs").arg(&jobs_file);
     eval.arg("--output").arg(&output);
     let seed = certificate.contents.run.seed.to_string();
-    eval.args(["--seed", &seed]);
+    if !evaluation::has(words, "--seed") {
+        eval.args(["--seed", &seed]);
+    }
     if !evaluation::has(words, STOP_WHEN) {
         eval.args([STOP_WHEN, "reproduced", "--against"]).arg(path);
     }

@@ -110,6 +110,11 @@ impl VerifyArgs {
     ) -> anyhow::Result<()> {
         let is_counted = |job: &Job| matches!(job.length, Length::Episodes(_));
         let wanted = |job: &Job| is_counted(job) && job.is_repeatable();
+        ensure!(
+            merged.plan().jobs.iter().any(wanted),
+            "no episode can be run again: no job has num_episodes and a latency that is not \
+             measured"
+        );
         let certificate = certificates::make(folder, merged, wanted, Vec::new())
             .context("the episodes cannot be run again")?;
         let original = Original {
