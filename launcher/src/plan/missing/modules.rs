@@ -129,8 +129,11 @@ impl Probe {
     /// Adds the modules that a part of a job needs to the queries.
     pub(super) fn add(probes: &mut Vec<Self>, job: &Job, user: ModuleUser, python: PathBuf) {
         let (variables, is_of_ranks) = user.variables(job);
-        let known = probes.iter().position(|Self { needed, .. }| {
-            needed.python == python && needed.variables == variables
+        let known = probes.iter().position(|probe| {
+            let needed = &probe.needed;
+            needed.python == python
+                && needed.variables == variables
+                && probe.is_of_ranks == is_of_ranks
         });
         let position = known.unwrap_or(probes.len());
         if known.is_none() {
@@ -146,7 +149,6 @@ impl Probe {
             });
         }
         let probe = &mut probes[position];
-        probe.is_of_ranks |= is_of_ranks;
         for name in user.modules(job) {
             if !probe.needed.modules.contains(&name) {
                 let what = format!(

@@ -54,6 +54,20 @@ fn the_modules_of_a_python_policy_are_looked_for() {
 }
 
 #[test]
+fn a_job_whose_variables_are_known_is_looked_at_beside_one_whose_are_the_ranks() {
+    let job = |env: Value| {
+        let config = json!({"policy": "a_package_of_nobody.policies:make", "env": env});
+        jobs::samples::job(json!({"policy_type": "python", "policy_config_dict": config}))
+    };
+    let both = [
+        job(json!({"CUDA_VISIBLE_DEVICES": "{gpu}"})),
+        job(json!({})),
+    ];
+    assert!(check(&both[..1], &Environment::default(), 0).is_ok());
+    assert!(check(&both, &Environment::default(), 0).is_err());
+}
+
+#[test]
 fn a_package_is_refused_before_anything_is_started() {
     use jobs::exported::TorchKeys;
     use jobs::exported::testing::{DESCRIPTION, keys, package};
