@@ -133,8 +133,8 @@ fn master(
     }
 }
 
-/// The exit code of a rank for a failure that a restart would not fix: invalid input, or a job that has failed for good. A
-/// launcher that restarts ranks individually does not restart this one.
+/// The exit code of a rank for a failure that a restart would not fix: invalid input, or a job that
+/// has failed for good. A launcher that restarts ranks individually does not restart this one.
 pub const FINAL: u8 = 3;
 
 #[cfg(test)]

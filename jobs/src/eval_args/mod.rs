@@ -389,7 +389,9 @@ impl EvalArgs {
 
     /// Returns the time without progress after which a rank counts as missing.
     pub fn gather_timeout(&self) -> Duration {
-        (2 * self.lease_timeout()).max(SHORTEST_GATHERING)
+        self.lease_timeout()
+            .saturating_mul(2)
+            .max(SHORTEST_GATHERING)
     }
 }
 

@@ -324,8 +324,8 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// A lock on the plan of a run folder. A process that changes the plan holds it exclusively, and no
 /// journal is opened meanwhile. Whoever writes the report holds it, too, so that nobody else does. It
-/// is released when this value is dropped or the process
-/// ends. On a file system without locks it has no effect.
+/// is released when this value is dropped or the process ends. On a file system without locks it has
+/// no effect.
 #[derive(Debug)]
 pub struct PlanLock {
     _file: File,

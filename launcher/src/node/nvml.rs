@@ -74,10 +74,11 @@ pub fn memory() -> Vec<GpuMemory> {
 }
 
 /// Returns the compute capability of every GPU. Empty if the library is missing or returns an
-/// error.
+/// error, or if the driver does not tell one of them.
 pub fn compute_capabilities() -> Vec<u32> {
     let gpus = machine().unwrap_or_default().gpus;
-    gpus.into_iter().map(|gpu| gpu.capability).collect()
+    let all: Vec<_> = gpus.into_iter().map(|gpu| gpu.capability).collect();
+    if all.contains(&0) { Vec::new() } else { all }
 }
 
 /// Asks the driver; about the use of the GPUs only `with_use`, which one that hangs may not answer.

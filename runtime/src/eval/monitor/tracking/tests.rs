@@ -234,6 +234,7 @@ fn an_interpreter_or_folder_that_cannot_be_used_is_reported() {
         "{said:?}"
     );
     tracked.args.track = vec![Tracker::Tensorboard];
+    std::fs::create_dir_all(tracked.folder().root()).unwrap();
     std::fs::write(tracked.folder().tensorboard(), "no folder").unwrap();
     let said = tracked.run(LONG);
     assert!(said[1].starts_with("warning: tensorboard: "), "{said:?}");
