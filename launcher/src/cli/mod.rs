@@ -107,37 +107,39 @@ pub fn parse(words: &[OsString], env: &Environment) -> anyhow::Result<CliRequest
 /// Returns the parser: both spellings of each option, and the variables `PET_*` as defaults. Also
 /// returns the options that have one.
 fn parser(env: &Environment) -> anyhow::Result<(Command, BTreeSet<String>)> {
-    let (mut command, mut given) = (with_negative_values(Cli::command()), BTreeSet::new());
-    for option in Cli::command().get_arguments() {
-        let Some(long) = option.get_long() else {
-            continue;
+    let (mut given, mut wrong) = (BTreeSet::new(), None);
+    // In one pass, as to find an argument by its name is to move all others.
+    let command = with_negative_values(Cli::command()).mut_args(|arg| {
+        let Some(long) = arg.get_long().map(str::to_owned) else {
+            return arg;
         };
         let other = long.replace('-', "_");
         let variable = format!("PET_{}", other.to_uppercase());
         let mut value = env.get(&variable).map(OsString::from);
-        if WITHOUT_VARIABLE.contains(&long) {
+        if WITHOUT_VARIABLE.contains(&&*long) {
             value = None;
         } else if let Some(text) = &value
-            && matches!(option.get_action(), ArgAction::SetTrue)
+            && matches!(arg.get_action(), ArgAction::SetTrue)
         {
             let text = text.to_string_lossy();
             let number = int(&text).with_context(|| {
                 format!("{variable}: invalid literal for int() with base 10: '{text}'")
-            })?;
-            value = (number != 0).then(|| "true".into());
+            });
+            let is_set = number.map(|number| number != 0);
+            let is_set = is_set.map_err(|err| wrong.get_or_insert(err)).ok();
+            value = is_set.and_then(|is_set| is_set.then(|| "true".into()));
         }
-        if value.is_some() {
-            given.insert(long.to_owned());
-        }
-        command = command.mut_arg(option.get_id().as_str(), |arg| {
-            let arg = if other == long { arg } else { arg.alias(other) };
-            match value {
-                Some(value) => arg.default_value(value),
-                None => arg,
-            }
-        });
+        let arg = if other == long { arg } else { arg.alias(other) };
+        let Some(value) = value else {
+            return arg;
+        };
+        given.insert(long);
+        arg.default_value(value)
+    });
+    match wrong {
+        Some(wrong) => Err(wrong),
+        None => Ok((command, given)),
     }
-    Ok((command, given))
 }
 
 /// Joins the first value that begins with a dash and has a blank to its option, because argparse
