@@ -98,10 +98,13 @@ fn certainty(certificate: &Certificate, sampled: usize) -> String {
     let episodes = certificate.contents.rates.episodes;
     let found = |changed: u64| probability_of_finding(episodes, changed, sampled as u64) * 100.0;
     let tenth = episodes.div_ceil(10);
-    format!(
+    let mut text = format!(
         "if one of the {episodes} episodes had been changed, this would have found it with a \
-         probability of {:.1} %; {tenth} changed ones, with {:.1} %",
-        found(1),
-        found(tenth)
-    )
+         probability of {:.1} %",
+        found(1)
+    );
+    if tenth > 1 {
+        text += &format!("; if {tenth} had been, with {:.1} %", found(tenth));
+    }
+    text
 }
