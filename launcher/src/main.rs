@@ -161,8 +161,10 @@ fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: Laun
         LaunchEnd::Succeeded | LaunchEnd::Failed | LaunchEnd::NotStarted => false,
     };
     let eval = plan.eval.as_ref().filter(is_resumed);
-    let command =
-        eval.and_then(|eval| built_in::resume_command(cli, words, &eval.output, &eval.tracking));
+    let command = eval.and_then(|eval| {
+        let page = eval.page.as_ref().map(|page| page.address());
+        built_in::resume_command(cli, words, &eval.output, page, &eval.tracking)
+    });
     if let Some(command) = command {
         say::say(Level::Result, format_args!("to resume: {command}"));
     }

@@ -1,6 +1,7 @@
 //! The built-in words of a command line, which name no file: programs, tools, and `help`.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -78,11 +79,12 @@ pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Comman
 }
 
 /// Returns the command that resumes the evaluation in a run folder with the same options of the
-/// launcher, and the same trackers, for a shell.
+/// launcher, the same page and the same trackers, for a shell.
 pub fn resume_command(
     cli: &Cli,
     words: &[OsString],
     folder: &Path,
+    page: Option<SocketAddr>,
     tracking: &TrackingArgs,
 ) -> Option<String> {
     // `rrun demo` also sets how libtorch rounds.
@@ -92,9 +94,9 @@ pub fn resume_command(
     let before = &words[..words.len().checked_sub(cli.args.len())?];
     let before = before.iter().map(OsString::as_os_str);
     let resumed = before.chain([OsStr::new("--resume"), folder.as_os_str()]);
-    Some(command(
-        resumed.chain(tracking.words.iter().map(OsStr::new)),
-    ))
+    let page = page.map(|address| format!("--page={address}"));
+    let others = page.iter().chain(&tracking.words).map(OsStr::new);
+    Some(command(resumed.chain(others)))
 }
 
 /// Returns the command of a quick run without `--quick`, for a shell.
@@ -147,7 +149,9 @@ mod tests {
     fn the_command_that_resumes_has_the_options_of_the_launcher() {
         let line = "--nproc-per-node 2 eval --jobs a.json --seed=7";
         let command = |folder: &str, tracking: &TrackingArgs| {
-            resume_command(&parsed(line), &words(line), Path::new(folder), tracking).unwrap()
+            let page = (folder == "out").then(|| ([127, 0, 0, 1], 8123).into());
+            let folder = Path::new(folder);
+            resume_command(&parsed(line), &words(line), folder, page, tracking).unwrap()
         };
         let (not_tracked, tracked) = (
             TrackingArgs::default(),
@@ -166,7 +170,7 @@ mod tests {
         let quoted = command("it's my run", &not_tracked);
         assert!(quoted.ends_with(r"--resume 'it'\''s my run'"), "{quoted}");
         let tracked = command("out", &tracked);
-        let end = "--resume out --track=wandb '--track-name=a b'";
+        let end = "--resume out --page=127.0.0.1:8123 --track=wandb '--track-name=a b'";
         assert!(tracked.ends_with(end), "{tracked}");
     }
 
