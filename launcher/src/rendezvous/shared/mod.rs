@@ -68,6 +68,8 @@ pub struct SharedRendezvous<'a> {
     /// Whether the warning about a deleted or replaced state has been printed.
     is_warned: bool,
     is_over: bool,
+    /// Whether the agent has said that this node leaves, which it says once.
+    is_leaving: bool,
 }
 
 impl<'a> SharedRendezvous<'a> {
@@ -131,6 +133,7 @@ impl<'a> SharedRendezvous<'a> {
             beat_count: 0,
             is_warned: false,
             is_over: false,
+            is_leaving: false,
         };
         shared.learn();
         Ok(shared)
@@ -159,7 +162,9 @@ impl<'a> SharedRendezvous<'a> {
         match ended {
             Err(err) if self.is_over => {
                 tracing::debug!("after the end: {err}");
-                leave(commands).await;
+                if !self.is_leaving {
+                    leave(commands).await;
+                }
                 Ok(())
             }
             ended => ended,
@@ -227,7 +232,7 @@ impl<'a> SharedRendezvous<'a> {
             }
             RendezvousCommand::Done => JoinEvent::Done,
             RendezvousCommand::Leave { why } => {
-                self.is_over = true;
+                (self.is_over, self.is_leaving) = (true, true);
                 self.leave_elections();
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
