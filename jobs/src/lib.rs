@@ -17,7 +17,6 @@ pub mod costs;
 pub mod count;
 pub mod environments;
 pub mod episode;
-pub mod error_chain;
 pub mod eval_args;
 pub mod experiment;
 pub mod exported;

@@ -94,6 +94,16 @@ impl Lines {
 }
 
 impl LogLine<'_> {
+    /// Returns the number of its bytes.
+    pub fn length(&self) -> usize {
+        match self {
+            LogLine::Short(line) => line.len(),
+            LogLine::Long(_, place) => {
+                usize::try_from(place.end - place.start).unwrap_or(usize::MAX)
+            }
+        }
+    }
+
     /// Writes the line.
     ///
     /// # Errors

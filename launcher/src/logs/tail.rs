@@ -144,7 +144,8 @@ impl Followed {
                 .any(|wanted| line.contains(wanted.as_bytes()))
         {
             // One write for a line, so that those of other ranks are not mixed with it.
-            let mut whole = BufWriter::with_capacity(2 * CHUNK, file);
+            let most = line.length().saturating_add(self.prefix.len() + 1);
+            let mut whole = BufWriter::with_capacity(most.min(2 * CHUNK), file);
             let _ = self.write(line, &mut whole);
             let _ = whole.flush();
         }

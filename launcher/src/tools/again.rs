@@ -193,13 +193,16 @@ impl AgainArgs {
             command.args(["--num-envs", &envs.unwrap_or(ranks).to_string()]);
         }
         // The episodes of a single job are enough for several ranks.
-        let ours = [("--shard", Some("episodes")), ("--no-video", None)];
-        let ours = ours.into_iter().chain([
+        let ours = [
+            ("--shard", Some("episodes")),
+            ("--no-video", None),
             ("--export-mode", Some("none")),
             ("--continue-on-error", None),
-        ]);
-        for (option, value) in ours.filter(|(option, _)| !evaluation::has(&self.words, option)) {
-            command.arg(option).args(value);
+        ];
+        for (option, value) in ours {
+            if !evaluation::has(&self.words, option) {
+                command.arg(option).args(value);
+            }
         }
         command.args(self.trust_plan.then_some("--trust-plan"));
         // They affect the last bits of a network's results, and are no properties of the policy.

@@ -3,8 +3,6 @@
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
-use jobs::error_chain::chain;
-
 use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd};
@@ -114,7 +112,7 @@ impl LaunchDriver<'_> {
             Ok(Some(place)) => self.may_join(place),
             Ok(None) => None,
             Err(err) => {
-                say::error(chain(&err));
+                say::error(format_args!("{:#}", anyhow::Error::from(err)));
                 Some(GroupEvent::Over(LaunchEnd::NotStarted))
             }
         }

@@ -1,7 +1,6 @@
 //! Begins a launch; starts all ranks of a round, or one again that has failed on its own; reports
 //! the failures of such ranks, and ends what ranks leave behind.
 
-use jobs::error_chain::chain;
 use nix::sys::signal::Signal;
 
 use crate::agent::attempt::{Attempt, LocalRank};
@@ -70,7 +69,7 @@ impl LaunchDriver<'_> {
             Ok(Some(received)) => Some(received),
             Ok(None) => Some(self.signals.so_far().await?),
             Err(err) => {
-                say::error(chain(&err));
+                say::error(format_args!("{:#}", anyhow::Error::from(err)));
                 None
             }
         };

@@ -204,6 +204,11 @@ impl Member {
         is_news.then_some(JoinAction::Changed(RoundChange::CutOff))
     }
 
+    /// Returns whether the node was told to leave for good.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.goal, Goal::Leaving { .. })
+    }
+
     /// Returns when the node needs a [`JoinEvent::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         let Goal::Joining { until, .. } = self.goal else {

@@ -68,8 +68,6 @@ pub struct SharedRendezvous<'a> {
     /// Whether the warning about a deleted or replaced state has been printed.
     is_warned: bool,
     is_over: bool,
-    /// Whether the agent has said that this node leaves, which it says once.
-    is_leaving: bool,
 }
 
 impl<'a> SharedRendezvous<'a> {
@@ -133,7 +131,6 @@ impl<'a> SharedRendezvous<'a> {
             beat_count: 0,
             is_warned: false,
             is_over: false,
-            is_leaving: false,
         };
         shared.learn();
         Ok(shared)
@@ -162,7 +159,8 @@ impl<'a> SharedRendezvous<'a> {
         match ended {
             Err(err) if self.is_over => {
                 tracing::debug!("after the end: {err}");
-                if !self.is_leaving {
+                // The agent says once that this node leaves.
+                if !self.member.is_leaving() {
                     leave(commands).await;
                 }
                 Ok(())
@@ -232,7 +230,7 @@ impl<'a> SharedRendezvous<'a> {
             }
             RendezvousCommand::Done => JoinEvent::Done,
             RendezvousCommand::Leave { why } => {
-                (self.is_over, self.is_leaving) = (true, true);
+                self.is_over = true;
                 self.leave_elections();
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
