@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use glutin::api::egl::device::Device;
-
-use crate::env::egl::ffi::cuda_device;
+use crate::env::egl::ffi::{DeviceHandle, query_devices};
 use crate::env::egl::{EglDevice, EglDriver};
 
 /// Folder in which the kernel describes graphics cards.
@@ -16,7 +14,7 @@ pub struct Devices {
     /// Properties of each device, in EGL's order.
     pub known: Vec<EglDevice>,
     /// EGL's handle of each device, in the same order.
-    pub handles: Vec<Device>,
+    pub handles: Vec<DeviceHandle>,
 }
 
 /// Returns the EGL devices of this process. The first call loads EGL and its drivers, which takes
@@ -30,32 +28,32 @@ pub fn devices() -> Result<&'static Devices, &'static str> {
 }
 
 fn query() -> Result<Devices, String> {
-    let handles: Vec<Device> = Device::query_devices()
-        .map_err(|error| error.to_string())?
-        .collect();
+    let handles = query_devices()?;
     let known = handles.iter().map(describe).collect();
     tracing::debug!(devices = ?known, "EGL lists");
     Ok(Devices { known, handles })
 }
 
-fn describe(device: &Device) -> EglDevice {
-    let card = device
-        .drm_device_node_path()
-        .or_else(|| device.drm_render_device_node_path());
-    let card = card
-        .and_then(Path::file_name)
+fn describe(device: &DeviceHandle) -> EglDevice {
+    let file = device.drm_file();
+    let card = file
+        .as_ref()
+        .and_then(|file| Path::new(file).file_name())
         .map(|name| Path::new(DRM).join(name).join("device"));
     let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
     let kernel_driver = card
         .as_ref()
         .and_then(|card| name_of(&card.join("driver").canonicalize().ok()?));
-    let driver = match device.extensions() {
-        has if has.contains("EGL_NV_device_cuda") => EglDriver::Nvidia {
-            cuda: cuda_device(device),
-        },
-        has if has.contains("EGL_MESA_device_software") => EglDriver::Software,
-        _ if kernel_driver.as_deref() == Some("nvidia") => EglDriver::MesaOnNvidia,
-        _ => EglDriver::OtherCard,
+    let driver = if device.has("EGL_NV_device_cuda") {
+        EglDriver::Nvidia {
+            cuda: device.cuda(),
+        }
+    } else if device.has("EGL_MESA_device_software") {
+        EglDriver::Software
+    } else if kernel_driver.as_deref() == Some("nvidia") {
+        EglDriver::MesaOnNvidia
+    } else {
+        EglDriver::OtherCard
     };
     let pci = card.and_then(|card| without_function(&name_of(&card.canonicalize().ok()?)?));
     EglDevice { driver, pci }

@@ -30,6 +30,7 @@ mod ffi;
 mod tests;
 
 pub use devices::devices;
+pub use ffi::CurrentContext;
 
 /// How to make NVIDIA's EGL driver available in a container; without it EGL lists only Mesa.
 const CONTAINER_HELP: &str = "a container gets that of the GPU with NVIDIA_DRIVER_CAPABILITIES=all \

@@ -1,26 +1,15 @@
-//! The unsafe code of the simulator: a headless OpenGL context, and the handler of MuJoCo's fatal
+//! The unsafe code of the simulator: MuJoCo's renderer on a headless OpenGL context, and the handler of MuJoCo's fatal
 //! errors.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_void};
-use std::mem::transmute;
-use std::num::NonZeroU32;
 use std::sync::Once;
 
-use glutin::api::egl::context::PossiblyCurrentContext;
-use glutin::api::egl::device::Device;
-use glutin::api::egl::display::Display;
-use glutin::api::egl::surface::Surface;
-use glutin::config::{ConfigSurfaceTypes, ConfigTemplateBuilder};
-use glutin::context::{ContextApi, ContextAttributesBuilder, GlProfile, Version};
-use glutin::prelude::{GlDisplay, NotCurrentGlContext, PossiblyCurrentGlContext};
-use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
 use crate::console::write_error_file;
 use crate::env::EnvError;
-use crate::env::egl::{EglDevice, EglRequest, candidates, devices, note};
+use crate::env::egl::{CurrentContext, EglDevice, EglRequest, candidates, devices, note};
 
 /// Makes Mesa render in the calling thread instead of its own threads.
 ///
@@ -47,27 +36,13 @@ pub fn draw_without_threads() {
 pub(super) struct Gl {
     // Dropped in this order: MuJoCo frees its textures while the context still exists.
     pub(super) context: MjrContext,
-    _current: Current,
+    _current: CurrentContext,
     /// The device that renders.
     pub(super) device: EglDevice,
-    /// OpenGL's name of the renderer, as `llvmpipe (LLVM 15.0.6, 256 bits)`.
+    /// OpenGL's name of the renderer.
     pub(super) renderer: String,
     /// Message for the user about the device that renders.
     pub(super) note: Option<String>,
-}
-
-/// An OpenGL context that is current on this thread until it is dropped, with its surface.
-struct Current {
-    gl: PossiblyCurrentContext,
-    _surface: Surface<PbufferSurface>,
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        // A context that is destroyed while it is current lives until its thread ends, and Mesa
-        // keeps 20 MB of it even then. This can only fail if the context no longer exists.
-        self.gl.make_not_current_in_place().ok();
-    }
 }
 
 impl Gl {
@@ -77,14 +52,14 @@ impl Gl {
         let mut reasons = Vec::new();
         for index in candidates(&devices.known, wanted)? {
             let device = &devices.known[index];
-            let (current, renderer) = match on_device(&devices.handles[index]) {
+            let current = match devices.handles[index].open() {
                 Ok(opened) => opened,
                 Err(error) => {
                     reasons.push(format!("EGL device {index} ({device}): {error}"));
                     continue;
                 }
             };
-            // SAFETY: `on_device` has just made a context current on this thread. It stays current
+            // SAFETY: `open` has just made a context current on this thread. It stays current
             // until drop: this file makes no other context current on a thread that has one (a
             // worker has one renderer), and `Gl` is not `Send`, because neither of its two contexts
             // is.
@@ -92,9 +67,9 @@ impl Gl {
             context.offscreen();
             return Ok(Self {
                 context,
+                renderer: current.renderer(),
                 _current: current,
                 device: device.clone(),
-                renderer,
                 note: note(&devices.known, wanted, index, &reasons),
             });
         }
@@ -112,64 +87,6 @@ fn absent(reason: &str) -> EnvError {
         "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 \
          libgl1-mesa-dri (or a GPU driver with EGL), or switch pictures off with --no-video"
     ))
-}
-
-/// Opens a compatibility context, which MuJoCo's renderer needs, and returns the name of its
-/// renderer, too. The surface has one pixel, because images are rendered off screen.
-fn on_device(device: &Device) -> Result<(Current, String), glutin::error::Error> {
-    // SAFETY: the device comes from `query_devices`; there is no native display that it has to
-    // outlive.
-    let display = unsafe { Display::with_device(device, None)? };
-    let template = ConfigTemplateBuilder::new()
-        .with_surface_type(ConfigSurfaceTypes::PBUFFER)
-        .with_alpha_size(0);
-    // SAFETY: the template names no native window, so no handle can be invalid.
-    let config = unsafe { display.find_configs(template.build())?.next() };
-    let config = config.ok_or(glutin::error::ErrorKind::BadConfig)?;
-    let attributes = ContextAttributesBuilder::new()
-        .with_profile(GlProfile::Compatibility)
-        .with_context_api(ContextApi::OpenGl(Some(Version::new(2, 0))))
-        .build(None);
-    // SAFETY: the configuration belongs to this display; no window handle is passed.
-    let context = unsafe { display.create_context(&config, &attributes)? };
-    let pixel =
-        SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
-    // SAFETY: the configuration belongs to this display and allows pbuffers.
-    let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
-    let gl = context.make_current(&surface)?;
-    let name = renderer_name(&display);
-    let current = Current {
-        gl,
-        _surface: surface,
-    };
-    Ok((current, name))
-}
-
-/// Type of `glGetString`: `const GLubyte *(GLenum)`.
-type GetString = unsafe extern "system" fn(u32) -> *const c_char;
-
-/// Returns the name of the renderer of the context that is current on this thread.
-fn renderer_name(display: &Display) -> String {
-    /// gl.h: `GL_RENDERER`.
-    const RENDERER: u32 = 0x1F01;
-
-    let get: *const c_void = display.get_proc_address(c"glGetString");
-    if get.is_null() {
-        return "unknown".to_owned();
-    }
-    // SAFETY: OpenGL defines the function of this name with this type, and on Linux a function's
-    // address has the size of a pointer.
-    let get = unsafe { transmute::<*const c_void, GetString>(get) };
-    // SAFETY: the caller has just made a context of this display current on this thread.
-    let name = unsafe { get(RENDERER) };
-    if name.is_null() {
-        return "unknown".to_owned();
-    }
-    // SAFETY: it is not null, so it is a static string with a NUL at its end, which lives as long
-    // as the context and is copied here.
-    unsafe { CStr::from_ptr(name) }
-        .to_string_lossy()
-        .into_owned()
 }
 
 /// What a thread is simulating, for the message of a fatal error.
