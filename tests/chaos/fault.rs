@@ -17,24 +17,12 @@ use crate::eval::given::marked;
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL to a rank.
-    KillRank(u64),
-    /// SIGSTOP to a rank for some time.
-    StopRank(u64, Duration),
-    /// SIGKILL to the process of an environment.
-    KillSimulator(u64),
-    /// SIGSTOP to the process of an environment, without an end.
-    StopSimulator(u64),
-    /// SIGKILL to the worker of a Python policy.
-    KillPolicy(u64),
-    /// SIGSTOP to the worker of a Python policy for some time, shorter than its time limit.
-    StopPolicy(u64, Duration),
-    /// SIGSTOP to the worker of a Python policy, without an end.
-    HangPolicy(u64),
-    /// SIGKILL to the launcher.
-    KillLauncher,
-    /// SIGSTOP to the launcher for some time.
-    StopLauncher(Duration),
+    /// SIGKILL to a process.
+    Kill(Victim),
+    /// SIGSTOP to a process, without an end.
+    Hang(Victim),
+    /// SIGSTOP to a process for some time, shorter than the time limit of a Python policy.
+    Stop(Victim, Duration),
     /// SIGINT to the launcher.
     Interrupt,
     /// Reset of all connections to the store.
@@ -43,6 +31,17 @@ pub enum Fault {
     FullDisk(Duration),
     /// Between two launches, the end of a journal is cut off or followed by garbage.
     TornJournal,
+}
+
+/// A process that suffers a fault: of several, that of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Launcher,
+    Rank(u64),
+    /// The process of an environment.
+    Simulator(u64),
+    /// The worker of a Python policy.
+    Policy(u64),
 }
 
 /// A launch into which faults are injected.
@@ -55,32 +54,10 @@ pub struct Target<'a> {
 impl Target<'_> {
     /// Injects a fault; returns whether there was a target for it.
     pub fn suffer(&self, fault: &Fault) -> bool {
-        let pick =
-            |pids: Vec<i32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
         match *fault {
-            Fault::KillRank(which) => {
-                pick(self.running.ranks(), which).is_some_and(|pid| send(pid, "KILL"))
-            }
-            Fault::StopRank(which, time) => {
-                pick(self.running.ranks(), which).is_some_and(|pid| stop(pid, time))
-            }
-            Fault::KillSimulator(which) => {
-                pick(self.simulators(), which).is_some_and(|pid| send(pid, "KILL"))
-            }
-            Fault::StopSimulator(which) => {
-                pick(self.simulators(), which).is_some_and(|pid| send(pid, "STOP"))
-            }
-            Fault::KillPolicy(which) => {
-                pick(self.policies(), which).is_some_and(|pid| send(pid, "KILL"))
-            }
-            Fault::StopPolicy(which, time) => {
-                pick(self.policies(), which).is_some_and(|pid| stop(pid, time))
-            }
-            Fault::HangPolicy(which) => {
-                pick(self.policies(), which).is_some_and(|pid| send(pid, "STOP"))
-            }
-            Fault::KillLauncher => send(self.running.pid(), "KILL"),
-            Fault::StopLauncher(time) => stop(self.running.pid(), time),
+            Fault::Kill(victim) => self.pid(victim).is_some_and(|pid| send(pid, "KILL")),
+            Fault::Hang(victim) => self.pid(victim).is_some_and(|pid| send(pid, "STOP")),
+            Fault::Stop(victim, time) => self.pid(victim).is_some_and(|pid| stop(pid, time)),
             Fault::Interrupt => send(self.running.pid(), "INT"),
             Fault::CutStore => self.cut(),
             Fault::FullDisk(time) => self.disk.is_some_and(|disk| fill(disk, time)),
@@ -88,16 +65,14 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the processes of environments.
-    fn simulators(&self) -> Vec<i32> {
-        let (_, simulators) = python_processes(self.mark);
-        simulators
-    }
-
-    /// Returns the workers of policies.
-    fn policies(&self) -> Vec<i32> {
-        let (policies, _) = python_processes(self.mark);
-        policies
+    fn pid(&self, victim: Victim) -> Option<i32> {
+        let (which, pids) = match victim {
+            Victim::Launcher => return Some(self.running.pid()),
+            Victim::Rank(which) => (which, self.running.ranks()),
+            Victim::Simulator(which) => (which, python_processes(self.mark).1),
+            Victim::Policy(which) => (which, python_processes(self.mark).0),
+        };
+        pids.get(which as usize % pids.len().max(1)).copied()
     }
 
     /// Resets the connections of the ranks to their store, with ss(8) `-K`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::chaos::fault::Fault;
+use crate::chaos::fault::{Fault, Victim};
 use crate::eval::command::{Eval, job};
 use crate::eval::given::{self, named, root};
 use rig::disk::SmallDisk;
@@ -176,17 +176,17 @@ impl Scenario {
                 let time = Duration::from_millis(100 + draw(what + 1, 1900));
                 let which = draw(what + 2, 64);
                 let fault = match draw(what + 3, 22) {
-                    0..4 => Fault::KillRank(which),
-                    4..6 => Fault::StopRank(which, time),
-                    6..8 => Fault::KillSimulator(which),
-                    8 => Fault::StopSimulator(which),
-                    9..11 => Fault::KillLauncher,
-                    11 => Fault::StopLauncher(time),
+                    0..4 => Fault::Kill(Victim::Rank(which)),
+                    4..6 => Fault::Stop(Victim::Rank(which), time),
+                    6..8 => Fault::Kill(Victim::Simulator(which)),
+                    8 => Fault::Hang(Victim::Simulator(which)),
+                    9..11 => Fault::Kill(Victim::Launcher),
+                    11 => Fault::Stop(Victim::Launcher, time),
                     12 => Fault::Interrupt,
                     13..15 => Fault::CutStore,
-                    15..18 => Fault::KillPolicy(which),
-                    18..20 => Fault::StopPolicy(which, time),
-                    20 => Fault::HangPolicy(which),
+                    15..18 => Fault::Kill(Victim::Policy(which)),
+                    18..20 => Fault::Stop(Victim::Policy(which), time),
+                    20 => Fault::Hang(Victim::Policy(which)),
                     _ => Fault::FullDisk(time),
                 };
                 (at, fault)

@@ -83,7 +83,7 @@ fn only_entry(ended: &Ended, folder: &str) -> String {
 /// Returns a file below the folder of the only launch in `logs`.
 #[track_caller]
 fn log(ended: &Ended, name: &str) -> String {
-    ended.text(&format!("{}/{name}", only_entry(ended, "logs")))
+    ended.text(format!("{}/{name}", only_entry(ended, "logs")))
 }
 
 fn lines(ended: &Ended, name: &str) -> Vec<String> {

@@ -106,5 +106,5 @@ fn assert_over(ended: &Ended, count: usize) {
 }
 
 fn log(ended: &Ended) -> String {
-    ended.text(&only_entry(ended, "out/logs"))
+    ended.text(only_entry(ended, "out/logs"))
 }

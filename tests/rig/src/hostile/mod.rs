@@ -21,7 +21,6 @@
 //! | `HOSTILE_SEED` | another sequence of mutations |
 //! | `HOSTILE_SAVE` | number of an input to write to a file |
 
-mod memory;
 mod mutate;
 
 use std::collections::HashSet;
@@ -104,7 +103,7 @@ impl Target {
             (number("HOSTILE_INPUTS").unwrap_or(INPUTS) / self.share).max(corpus.len() as u64);
         let save = number("HOSTILE_SAVE");
         let place = Place::of(self.name);
-        let memory = memory::resident();
+        let memory = resident();
         let mut mutator = Mutator::new(seed(self.name), &dictionary, self.longest);
         let (mut known, mut pool) = (HashSet::new(), corpus);
         let seeds = pool.len();
@@ -162,10 +161,19 @@ impl Target {
             said,
             ", resident {} MB before, {} MB after",
             memory >> 20,
-            memory::resident() >> 20
+            resident() >> 20
         );
         println!("{said}");
     }
+}
+
+/// Returns the resident memory in bytes; 0 if unknown.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .unwrap_or(0)
+        << 10
 }
 
 /// Returns the files of a corpus, sorted by name.

@@ -1,6 +1,6 @@
 //! The result of a program, and the files in its folder.
 
-use std::path::PathBuf;
+use std::ops::Deref;
 
 use crate::run::Folder;
 
@@ -103,32 +103,17 @@ impl Ended {
         &self.folder
     }
 
-    /// Returns the path of a file in its folder.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path(name)
-    }
-
-    /// Returns the text of a file in its folder.
-    #[track_caller]
-    pub fn text(&self, name: &str) -> String {
-        self.folder.text(name)
-    }
-
     /// Returns whether there is such a file.
     pub fn has_file(&self, name: &str) -> bool {
         self.path(name).exists()
     }
+}
 
-    /// Returns the names in a folder below, sorted.
-    #[track_caller]
-    pub fn entries(&self, folder: &str) -> Vec<String> {
-        self.folder.entries(folder)
-    }
+impl Deref for Ended {
+    type Target = Folder;
 
-    /// Returns the PIDs that ranks have written to these files.
-    #[track_caller]
-    pub fn pids(&self, names: &[&str]) -> Vec<i32> {
-        self.folder.pids(names)
+    fn deref(&self) -> &Folder {
+        &self.folder
     }
 }
 

@@ -1,6 +1,7 @@
 //! A program that runs.
 
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Child;
 
@@ -52,18 +53,6 @@ impl Running {
         &self.folder
     }
 
-    /// Returns the text of a file in its folder.
-    #[track_caller]
-    pub fn text(&self, name: &str) -> String {
-        self.folder.text(name)
-    }
-
-    /// Returns the PIDs that ranks have written to these files.
-    #[track_caller]
-    pub fn pids(&self, names: &[&str]) -> Vec<i32> {
-        self.folder.pids(names)
-    }
-
     /// Writes to a file that ranks await.
     pub fn write(&self, name: &str) {
         self.folder.write(name, "\n");
@@ -71,12 +60,12 @@ impl Running {
 
     /// Returns its stdout so far.
     pub fn stdout(&self) -> String {
-        self.text(&format!("{}.stdout", self.name))
+        self.text(format!("{}.stdout", self.name))
     }
 
     /// Returns its stderr so far.
     pub fn stderr(&self) -> String {
-        self.text(&format!("{}.stderr", self.name))
+        self.text(format!("{}.stderr", self.name))
     }
 
     /// Waits until ranks have written something to these files.
@@ -142,6 +131,14 @@ impl Running {
         };
         let (stdout, stderr) = (self.stdout(), self.stderr());
         Ended::new(code, stdout, &stderr, self.folder.clone())
+    }
+}
+
+impl Deref for Running {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.folder
     }
 }
 
