@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod capture;
-mod elf;
 mod facts;
 mod native;
 mod trace;
