@@ -164,7 +164,7 @@ impl CapturedThread {
         }
         let id = Pid::from_raw(self.tid);
         ptrace::seize(id, Options::empty())?;
-        match interrupted(id, patience) {
+        match interrupted(id, self.tid == pid, patience) {
             None => return Ok(false),
             Some(Stop::Gone) => {}
             Some(Stop::At(signal)) => {
@@ -192,13 +192,13 @@ enum Stop {
     clippy::disallowed_methods,
     reason = "the kernel reports the stop of a foreign thread by `waitid` only, which has no timeout"
 )]
-fn interrupted(tid: Pid, patience: Duration) -> Option<Stop> {
+fn interrupted(tid: Pid, is_leader: bool, patience: Duration) -> Option<Stop> {
     if ptrace::interrupt(tid).is_err() {
         return Some(Stop::Gone);
     }
     let deadline = Instant::now() + patience;
     loop {
-        if let Some(stop) = stop_of(tid) {
+        if let Some(stop) = stop_of(tid, is_leader) {
             return Some(stop);
         }
         if Instant::now() >= deadline {
@@ -208,14 +208,13 @@ fn interrupted(tid: Pid, patience: Duration) -> Option<Stop> {
     }
 }
 
-/// Returns how the thread stopped, if it has. It is not waited for: if it is a child that has ended,
-/// its exit code is for the parent.
-fn stop_of(tid: Pid) -> Option<Stop> {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::__WALL;
-    match waitid(
-        Id::Pid(tid),
-        flags | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT,
-    ) {
+/// Returns how the thread stopped, if it has. A leader is not waited for: if it is a child that has
+/// ended, its exit code is for the parent. Any other thread that has ended is waited for: until then
+/// its process has not.
+fn stop_of(tid: Pid, is_leader: bool) -> Option<Stop> {
+    let mut flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::__WALL;
+    flags.set(WaitPidFlag::WNOWAIT, is_leader);
+    match waitid(Id::Pid(tid), flags | WaitPidFlag::WNOHANG) {
         Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
         // Without an event it stands before a signal.
         Ok(WaitStatus::PtraceEvent(_, signal, event)) => {
@@ -271,7 +270,7 @@ fn stack(pid: i32, pointer: u64) -> Stack {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -285,10 +284,34 @@ mod tests {
         ptrace::seize(tid, Options::empty()).expect("a child may be traced");
         child.kill().expect("it runs");
         rig::wait::until("its end", || {
-            matches!(stop_of(tid), Some(Stop::Gone)).then_some(())
+            matches!(stop_of(tid, true), Some(Stop::Gone)).then_some(())
         });
         let status = child.wait().expect("it has not been waited for");
         assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+    }
+
+    #[test]
+    fn a_thread_that_ends_meanwhile_does_not_hold_the_exit_of_its_process() {
+        let script = "import sys, threading, time\n\
+                      threading.Thread(target=sys.stdin.readline).start()\n\
+                      time.sleep(1000)";
+        let mut child = Command::new(rig::PYTHON)
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("Python starts");
+        let pid = child.id().cast_signed();
+        let tid = rig::wait::until("a second thread", || thread_ids(pid).get(1).copied());
+        let tid = Pid::from_raw(tid);
+        ptrace::seize(tid, Options::empty()).expect("a child may be traced");
+        drop(child.stdin.take());
+        rig::wait::until("its end", || {
+            matches!(stop_of(tid, false), Some(Stop::Gone))
+        });
+        child.kill().expect("it runs");
+        rig::wait::until("the end of its process", || {
+            child.try_wait().expect("a child")
+        });
     }
 
     #[test]
