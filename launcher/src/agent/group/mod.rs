@@ -240,14 +240,12 @@ impl WorkerGroup {
                 StopDeadline::KillAt(_) => self.stop(then, libc::SIGKILL, self.grace, now),
                 StopDeadline::GiveUpAt(_) => self.abandon(then, now),
             },
-            (GroupState::Stopping { then, patience }, GroupEvent::Over(end)) => {
-                let then = then.without_restart(end);
-                self.state = GroupState::Stopping { then, patience };
-                Vec::new()
-            }
-            (GroupState::Sweeping { then, patience }, GroupEvent::Over(end)) => {
-                let then = then.without_restart(end);
-                self.state = GroupState::Sweeping { then, patience };
+            (GroupState::Stopping { .. } | GroupState::Sweeping { .. }, GroupEvent::Over(end)) => {
+                if let GroupState::Stopping { then, .. } | GroupState::Sweeping { then, .. } =
+                    &mut self.state
+                {
+                    *then = then.without_restart(end);
+                }
                 Vec::new()
             }
             (GroupState::Sweeping { then, patience }, GroupEvent::Deadline) => match patience {
