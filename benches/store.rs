@@ -33,7 +33,7 @@ use std::process::{self, exit};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use launcher::process::files::FileLimit;
+use launcher::node::FileLimit;
 use tcpstore::StoreServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

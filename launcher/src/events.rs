@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jobs::printable::printable_json;
 use serde_json::{Map, Value, json};
 
-use crate::node::host;
+use crate::node::full_name;
 use crate::plan::rendezvous::Backend;
 use crate::plan::{EventLog, LaunchPlan};
 use crate::rank_id::RankId;
@@ -151,7 +151,7 @@ impl Event {
             "group_rank": place.node,
             "worker_id": self.rank.map(|(_, pid)| pid.to_string()),
             "role": plan.role,
-            "hostname": host::full_name(),
+            "hostname": full_name(),
             "state": self.state,
             "total_run_time": seconds(begin, now) as u64,
             "rdzv_backend": backend(plan),

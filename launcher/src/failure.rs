@@ -9,8 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::process::exit::Exit;
-use crate::process::usage::Usage;
+use crate::process::exit::{Exit, Usage};
 use crate::rank_id::RankId;
 use crate::signals::names::signal_name;
 

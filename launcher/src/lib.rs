@@ -9,9 +9,9 @@
 //!   ├───► dry_run                                     --dry-run: the plan as tables
 //!   ├───► agent ─┬─► rendezvous ─► tcpstore           the plan is carried out
 //!   │            ├─► model_server  front  page  logs  round
-//!   │            ├─► events  report ─► failure
+//!   │            ├─► events  failure
 //!   │            └─► group (pure)
-//!   └───► partial_report                              the report of a run that ended early
+//!   └───► verdict                                     exit codes, the report if it ended early
 //! ```
 //! All of them read the types of [`plan`], which are data. [`process`], [`signals`], [`supervision`],
 //! [`rank_id`] and [`say`] serve all of them. Imports between files form no circle.
@@ -31,12 +31,10 @@ pub mod model_server;
 pub mod node;
 pub mod numa;
 pub mod page;
-pub mod partial_report;
 pub mod plan;
 pub mod process;
 pub mod rank_id;
 pub mod rendezvous;
-pub mod report;
 pub mod round;
 pub mod say;
 pub mod signals;

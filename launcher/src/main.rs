@@ -21,7 +21,6 @@ use launcher::dry_run;
 use launcher::generated;
 use launcher::node::Node;
 use launcher::page::LivePage;
-use launcher::partial_report;
 use launcher::plan::eval::EvalPlan;
 use launcher::plan::missing::{self, Missing};
 use launcher::plan::{LaunchPlan, Sender, SignalPlan};
@@ -204,7 +203,7 @@ fn run(
     }
     let end = agent::launch(plan, &mut lock, runtime, signals);
     if end != LaunchEnd::Succeeded {
-        partial_report::write(eval, &lock);
+        verdict::write_report(eval, &lock);
     }
     let end = verdict::with_page(eval, end);
     if end == LaunchEnd::LeftOut {

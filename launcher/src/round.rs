@@ -10,7 +10,7 @@ use jobs::pulse::PULSE_VARIABLE;
 use jobs::rank_env::FRONT_VARIABLE;
 use tempfile::TempDir;
 
-use crate::hang::plan::TIMER_FILE;
+use crate::hang::TIMER_FILE;
 use crate::plan::{FailurePolicy, LaunchPlan};
 use crate::rank_id::RankId;
 use crate::rendezvous::place::{Assigned, NodePlace};

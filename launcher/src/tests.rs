@@ -12,7 +12,7 @@ use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
 use crate::cli::{Cli, CliRequest, Environment, parse};
-use crate::hang::plan::HangPlan;
+use crate::hang::HangPlan;
 use crate::node::nvml::GpuMemory;
 use crate::node::{Node, NodeGpu};
 use crate::plan::EventLog;

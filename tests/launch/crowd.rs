@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use launcher::process::files::FileLimit;
+use launcher::node::FileLimit;
 use tcpstore::StoreClient;
 
 use rig::run::Given;

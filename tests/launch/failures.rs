@@ -34,9 +34,6 @@ fn the_first_failure_is_named_and_the_others_are_stopped_and_said_to_be() {
     assert!(words.starts_with("rank 2 (local_rank 2, pid "), "{words}");
     assert!(words.contains(" exited with code 7; it used "), "{words}");
     assert!(words.contains(" s of CPU, "), "{words}");
-    let advice = "rank 2: its stderr went to the console, among that of the other ranks; with -r 2 \
-                  or -t 2 it is kept";
-    assert!(words.contains(advice), "{words}");
     let root = root_cause(&ended);
     let failed = "rank      : 2 (local_rank: 2)\n  exitcode  : 7 (pid: ";
     assert!(root.contains(failed), "{root}");

@@ -55,17 +55,6 @@ fn lines_of_several_ranks_are_never_mixed() {
 }
 
 #[test]
-fn a_long_line_is_not_cut_on_the_console() {
-    let line = "head -c 3000000 /dev/zero | tr '\\0' x; echo";
-    let ended = logged("-t 1").sh(line).succeeds();
-    let long = "x".repeat(3_000_000);
-    let mut printed: Vec<&str> = ended.stdout.lines().collect();
-    printed.sort_unstable();
-    let wanted = [0, 1].map(|rank| format!("[default{rank}]:{long}"));
-    assert!(printed == wanted, "each is one line");
-}
-
-#[test]
 fn a_console_that_nobody_reads_any_more_ends_nothing() {
     let rrun = Given::rrun().below("{ \"$@\"; echo $? > code; } | head -n 1");
     let ended = rrun.words("-t 1").sh("seq 100000; touch done").succeeds();

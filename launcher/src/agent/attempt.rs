@@ -3,7 +3,7 @@
 //! Where ranks restart one by one (`--failure-policy isolate`), it keeps the latest start of each
 //! rank.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::mem;
@@ -16,14 +16,11 @@ use crate::failure::{Casualty, Hang, RankFailure, not_started};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::lines::last_lines;
 use crate::logs::tail::Tail;
+use crate::node::control_group::OomKills;
 use crate::plan::EventLog;
-use crate::process::command::ChildCommand;
-use crate::process::environment::ChildEnvironment;
+use crate::process::command::{ChildCommand, ChildEnvironment};
 use crate::process::exit::Exit;
-use crate::process::exits::ExitWatch;
-use crate::process::oom::OomKills;
-use crate::process::rank::RankProcess;
-use crate::process::start::{NotStarted, ParallelStart};
+use crate::process::rank::{NotStarted, RankProcess};
 use crate::rank_id::RankId;
 use crate::round::Round;
 use crate::say::{self, Level};
@@ -36,9 +33,6 @@ const LAST_LINES: usize = 10;
 #[derive(Debug, Default)]
 pub struct Attempt {
     ranks: Vec<LocalRank>,
-    /// The pids of their processes.
-    pids: BTreeSet<i32>,
-    exits: ExitWatch,
     /// Follows the log files of the ranks that were started together.
     tail: Option<Tail>,
     /// The last signal that was sent to the ranks.
@@ -55,7 +49,7 @@ pub struct LocalRank {
     /// Its process; `None` before it is started.
     process: Option<RankProcess>,
     /// Its hang, if its process is ended for that.
-    hang: Option<Hang>,
+    pub hang: Option<Hang>,
     /// How its process failed.
     casualty: Option<Casualty>,
     /// Whether it could not be started again after its process had ended.
@@ -100,14 +94,15 @@ impl LocalRank {
 
     fn is_running(&self) -> bool {
         let process = self.process.as_ref();
-        process.is_some_and(|process| process.ended().is_none())
+        process.is_some_and(|process| !process.has_ended())
     }
 
     fn runs_as(&self, pid: i32) -> bool {
         self.is_running() && self.pid() == Some(pid)
     }
 
-    fn signal(&self, signal: i32) {
+    /// Sends `signal` to its process group, even if its process has ended.
+    pub fn signal(&self, signal: i32) {
         if let Some(process) = &self.process {
             process.signal(signal);
         }
@@ -189,9 +184,7 @@ impl Attempt {
     ) -> Result<(), usize> {
         let first = self.started().unwrap_or(self.ranks.len());
         let next = first..self.ranks.len().min(first + most);
-        let started = start(round, &mut self.ranks[next.clone()], attempt);
-        next.for_each(|index| self.watch(index));
-        started
+        start(round, &mut self.ranks[next], attempt)
     }
 
     /// Returns the number of ranks started so far, or `None` if all of them have been started.
@@ -218,24 +211,13 @@ impl Attempt {
         let mut new = LocalRank::new(round.rank(rank), logs, tail);
         start(round, slice::from_mut(&mut new), |_| attempt)?;
         let old = mem::replace(old, new);
-        self.watch(rank);
-        if let Some(process) = old.process {
-            self.pids.remove(&process.pid().as_raw());
-            process.reap();
-        }
+        old.process.into_iter().for_each(RankProcess::reap);
         Ok(old.tail)
     }
 
-    /// Waits for the end of the rank at `index`, if it was started.
-    fn watch(&mut self, index: usize) {
-        if let Some(process) = &self.ranks[index].process {
-            self.exits.add(index, process.pid());
-            self.pids.insert(process.pid().as_raw());
-        }
-    }
-
-    /// Returns the ranks that have ended since the last call, in the order of their indexes.
-    /// `memory` is asked once for all that have failed.
+    /// Returns the ranks that have ended since the last call, in the order of their indexes. All are
+    /// asked: a thousand system calls take less than a millisecond. `memory` is asked once for all
+    /// that have failed.
     pub fn exited(
         &mut self,
         round: &Round<'_>,
@@ -243,33 +225,26 @@ impl Attempt {
         memory: &mut OomKills,
     ) -> Vec<(usize, Exit)> {
         let (mut exited, mut hint) = (Vec::new(), None);
-        for index in self.exits.ended() {
-            let Some(rank) = self.ranks.get_mut(index) else {
+        for (index, rank) in self.ranks.iter_mut().enumerate() {
+            let Some((exit, usage)) = rank.process.as_mut().and_then(RankProcess::peek) else {
                 continue;
             };
-            let Some(ended) = rank.process.as_mut().and_then(|process| process.peek(now)) else {
-                if rank.is_running() {
-                    self.exits.ask(index);
-                }
-                continue;
-            };
-            self.exits.forget(index);
-            exited.push((index, ended.exit));
+            exited.push((index, exit));
             let casualty = Casualty {
                 rank: rank.id,
                 pid: rank.pid().unwrap_or_default(),
-                exit: ended.exit,
-                usage: ended.usage,
+                exit,
+                usage,
                 at: now,
                 stopped_by: self.sent,
                 hang: rank.hang.take(),
-                memory: match ended.exit.is_success() {
+                memory: match exit.is_success() {
                     true => "",
                     false => hint.get_or_insert_with(|| memory.hint(now)),
                 },
             };
             rank.tell_end(round, &casualty);
-            rank.casualty = Some(casualty).filter(|_| !ended.exit.is_success());
+            rank.casualty = Some(casualty).filter(|_| !exit.is_success());
         }
         exited
     }
@@ -313,43 +288,27 @@ impl Attempt {
     }
 
     /// Returns the pids of all ranks. Each pid is also the id of a process group and of a session.
-    pub fn pids(&self) -> &BTreeSet<i32> {
-        &self.pids
+    pub fn pids(&self) -> BTreeSet<i32> {
+        self.ranks.iter().filter_map(LocalRank::pid).collect()
     }
 
-    /// Returns the ranks that run, with their pids.
-    pub fn running(&self) -> Vec<(RankId, i32)> {
+    /// Returns the ranks that run, by their pids.
+    pub fn running(&self) -> BTreeMap<i32, &LocalRank> {
         let running = self.ranks.iter().filter(|rank| rank.is_running());
         running
-            .filter_map(|rank| Some((rank.id, rank.pid()?)))
+            .filter_map(|rank| Some((rank.pid()?, rank)))
             .collect()
     }
 
-    /// Returns whether this is the process of a rank that runs.
-    pub fn is_running(&self, pid: i32) -> bool {
-        self.ranks.iter().any(|rank| rank.runs_as(pid))
-    }
-
-    /// Records that the rank with this process, if it runs, is ended because it hangs.
-    pub fn note_hang(&mut self, pid: i32, hang: Hang) {
-        if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.runs_as(pid)) {
-            rank.hang = Some(hang);
-        }
-    }
-
-    /// Kills the process group of one rank, if this process of it runs.
-    pub fn kill(&self, pid: i32) {
-        if let Some(rank) = self.ranks.iter().find(|rank| rank.runs_as(pid)) {
-            rank.signal(libc::SIGKILL);
-        }
+    /// Returns the rank that runs as this process.
+    pub fn running_as(&mut self, pid: i32) -> Option<&mut LocalRank> {
+        self.ranks.iter_mut().find(|rank| rank.runs_as(pid))
     }
 
     /// Reaps every rank that has ended, and returns the tails that follow the log files.
     pub fn end(&mut self) -> Vec<Tail> {
-        self.pids.clear();
-        self.exits = ExitWatch::default();
         let ranks = self.ranks.iter_mut();
-        let ended = ranks.filter_map(|rank| rank.process.take_if(|it| it.ended().is_some()));
+        let ended = ranks.filter_map(|rank| rank.process.take_if(|it| it.has_ended()));
         ended.for_each(RankProcess::reap);
         let tails = self.ranks.iter_mut().filter_map(|rank| rank.tail.take());
         tails.chain(self.tail.take()).collect()
@@ -374,7 +333,13 @@ fn start(
     ranks: &mut [LocalRank],
     attempt: impl Fn(usize) -> u32,
 ) -> Result<(), usize> {
-    let (processes, failed) = processes(round, ranks, attempt);
+    let (processes, failed) = match ChildEnvironment::inherited(&round.plan.env) {
+        Ok(common) => RankProcess::start_all(ranks.iter_mut().map(|rank| {
+            let attempt = attempt(rank.id.index);
+            command(round, &common, rank, attempt)
+        })),
+        Err(err) => (Vec::new(), Some(NotStarted { index: 0, err })),
+    };
     for (rank, process) in ranks.iter_mut().zip(processes) {
         let pid = process.pid().as_raw();
         rank.process = Some(process);
@@ -384,50 +349,24 @@ fn start(
         return Ok(());
     };
     let rank = ranks[index].id;
-    let program = round
-        .plan
-        .ranks
-        .get(rank.index)
-        .and_then(|plan| plan.argv.first());
-    let program = program.map_or_else(String::new, |it| format!("`{}`: ", it.to_string_lossy()));
-    let line = format_args!("cannot start rank {}: {program}{err}", rank.global);
+    let program = round.plan.ranks[rank.index].argv[0].to_string_lossy();
+    let line = format_args!("cannot start rank {}: `{program}`: {err}", rank.global);
     say::of_rank(Level::Error, rank, None, line);
     Err(rank.index)
 }
 
-/// Returns the processes of these ranks up to the first that could not be started, and that one.
-fn processes(
+fn command(
     round: &Round<'_>,
-    ranks: &mut [LocalRank],
-    attempt: impl Fn(usize) -> u32,
-) -> (Vec<RankProcess>, Option<NotStarted>) {
-    let (common, mut start) = match ChildEnvironment::inherited(&round.plan.env)
-        .and_then(|env| Ok((env, ParallelStart::new()?)))
-    {
-        Ok(both) => both,
-        Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
-    };
-    let mut failures = ranks.iter_mut().enumerate().filter_map(|(index, rank)| {
-        let command = command(round, &common, rank, attempt(rank.id.index));
-        let err = command.and_then(|command| start.spawn(command)).err()?;
-        Some(NotStarted { index, err })
-    });
-    let failed = failures.next();
-    drop(failures);
-    let (processes, earlier) = start.finish();
-    (processes, earlier.or(failed))
-}
-
-fn command<'a>(
-    round: &Round<'_>,
-    common: &'a ChildEnvironment,
+    common: &ChildEnvironment,
     rank: &mut LocalRank,
     attempt: u32,
-) -> io::Result<ChildCommand<'a>> {
-    let plan = round.plan.ranks.get(rank.id.index);
-    let plan = plan.ok_or_else(|| io::Error::other("there is no such rank"))?;
+) -> io::Result<ChildCommand> {
     let output = rank.logs.output.take();
     let output = output.ok_or_else(|| io::Error::other("it runs already"))?;
     let variables = round.variables(rank.id, attempt, rank.logs.error_file.as_deref());
-    Ok(ChildCommand::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
+    let plan = &round.plan.ranks[rank.id.index];
+    Ok(ChildCommand {
+        open_files: round.plan.open_files,
+        ..ChildCommand::new(plan, common, &variables, output)?
+    })
 }

@@ -12,35 +12,37 @@
 //! prints a link (Facico/Chinese-Vicuna#113, hiyouga/LlamaFactory#7032).
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::agent::attempt::Attempt;
-use crate::failure::{Casualty, RankFailure, by_themselves};
-use crate::node::host;
+use jobs::time;
+
+use crate::agent::attempt::{Attempt, LocalRank};
+use crate::failure::{Casualty, RankFailure, by_themselves, root_cause};
+use crate::node::full_name;
 use crate::plan::LaunchPlan;
+use crate::process::exit::Exit;
 use crate::rank_id::RankId;
-use crate::report;
 use crate::say::{self, Level};
+use crate::signals::names::signal_name;
 
 /// Number of ranks whose last lines are shown. If many ranks fail on their own, the first ones are
 /// the most useful.
 const SHOWN: usize = 4;
 
+/// Width of the widest rule in the box that torchrun prints and that other tools parse, in
+/// characters.
+const WIDTH: usize = 60;
+
 /// Prints the report, and hands the root cause on to the process that started this launcher.
 pub fn say_all(plan: &LaunchPlan, attempt: &Attempt, failures: &[RankFailure]) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
-    say_of(root, headline(root, &host::full_name()));
+    let host = full_name();
+    say_of(root, headline(root, &host));
     for failure in blamed.iter().take(SHOWN) {
         say_last_lines(attempt, failure);
     }
-    if let Some(line) = advice(plan, attempt, root) {
-        say::info(line);
-    }
-    say::block(
-        Level::Error,
-        &report::render(&plan.title, &host::full_name(), failures),
-    );
+    say::block(Level::Error, &render(&plan.title, &host, failures));
     let own = env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty());
     if let Some(Err(err)) = own.map(|path| root.forward_to(Path::new(&path))) {
         say::warning(format_args!(
@@ -68,12 +70,9 @@ fn headline(root: &RankFailure, host: &str) -> String {
     )
 }
 
-fn last_lines(attempt: &Attempt, failure: &RankFailure) -> Option<(PathBuf, Vec<String>)> {
-    attempt.rank(failure.casualty.rank.index)?.last_lines()
-}
-
 fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
-    if let Some((path, lines)) = last_lines(attempt, failure) {
+    let rank = attempt.rank(failure.casualty.rank.index);
+    if let Some((path, lines)) = rank.and_then(LocalRank::last_lines) {
         let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         let what = format!(
             "rank {}: end of `{}`:{lines}",
@@ -84,37 +83,67 @@ fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
     }
 }
 
-/// Returns advice on how to learn more the next time, if the rank left no output to read.
-fn advice(plan: &LaunchPlan, attempt: &Attempt, root: &RankFailure) -> Option<String> {
-    let casualty = &root.casualty;
-    let is_told = root.error_file.is_some() || last_lines(attempt, root).is_some();
-    let planned = plan.ranks.get(casualty.rank.index)?;
-    let is_captured = planned.redirect.or(planned.tee).stderr;
-    if is_told || is_captured || plan.logs.disabled {
-        return None;
-    }
-    let where_to = match (planned.shown, plan.ranks.len()) {
-        (false, _) => "nowhere, by --local-ranks-filter",
-        (true, 1) => return None,
-        (true, _) => "to the console, among that of the other ranks",
+/// Formats the report of `failures`, which are in the order in which they were seen; empty if there
+/// are none.
+fn render(title: &str, host: &str, failures: &[RankFailure]) -> String {
+    let Some(root) = root_cause(failures) else {
+        return String::new();
     };
-    Some(format!(
-        "rank {}: its stderr went {where_to}; with -r 2 or -t 2 it is kept, and its end is printed \
-         here",
-        casualty.rank.global
-    ))
+    let blocks = failures.iter().enumerate();
+    let blocks: Vec<String> = blocks
+        .map(|(index, failure)| block(index, host, failure))
+        .collect();
+    let others: Vec<&str> = blocks
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != root)
+        .map(|(_, block)| block.as_str())
+        .collect();
+    let others = if others.is_empty() {
+        "  <NO_OTHER_FAILURES>".to_owned()
+    } else {
+        others.join("\n")
+    };
+    let title = format!("{title} FAILED");
+    let lines = blocks.iter().chain([&title]).flat_map(|text| text.lines());
+    let longest = lines.map(|line| line.chars().count()).max();
+    let width = longest.unwrap_or(0).min(WIDTH);
+    let (thick, thin) = ("=".repeat(width), "-".repeat(width));
+    let root = &blocks[root];
+    format!(
+        "{thick}\n{title}\n{thin}\nFailures:\n{others}\n{thin}\n\
+         Root Cause (first observed failure):\n{root}\n{thick}\n"
+    )
+}
+
+fn block(index: usize, host: &str, failure: &RankFailure) -> String {
+    let time = time::local(failure.timestamp);
+    let casualty = &failure.casualty;
+    let (rank, local_rank, pid) = (casualty.rank.global, casualty.rank.local, casualty.pid);
+    let code = casualty.exit.returncode();
+    let signal = match casualty.exit {
+        Exit::Signal(signal) => format!("  ({})", signal_name(signal)),
+        Exit::Code(_) => String::new(),
+    };
+    let error_file = failure
+        .error_file
+        .as_deref()
+        .map_or_else(|| "<N/A>".to_owned(), |p: &Path| p.display().to_string());
+    let message = failure.message.replace('\n', "\n  ");
+    format!(
+        "[{index}]:\n  time      : {time}\n  host      : {host}\n  rank      : {rank} (local_rank: {local_rank})\n  \
+         exitcode  : {code} (pid: {pid}){signal}\n  error_file: {error_file}\n  traceback : {message}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
     use crate::failure::Hang;
-    use crate::plan::Streams;
-    use crate::process::exit::Exit;
-    use crate::process::usage::Usage;
-    use crate::tests::{plan, rank};
+    use crate::process::exit::Usage;
+    use crate::tests::rank;
 
     fn failure(exit: Exit, usage: Option<Usage>) -> RankFailure {
         let casualty = Casualty {
@@ -166,29 +195,63 @@ mod tests {
         }
     }
 
-    #[test]
-    fn where_nothing_was_kept_it_is_said_how_to_keep_it() {
-        let advice =
-            |plan: &LaunchPlan| advice(plan, &Attempt::default(), &failure(Exit::Code(1), None));
-        let mut plan = plan(&["true"], 2);
-        assert_eq!(
-            advice(&plan),
+    fn failed(local_rank: usize, exit: Exit) -> RankFailure {
+        let at = UNIX_EPOCH + Duration::from_secs(1_795_233_885);
+        let stopped_by = (local_rank != 1).then_some(15);
+        RankFailure::read(
+            Casualty {
+                rank: RankId {
+                    global: local_rank + 4,
+                    ..rank(local_rank)
+                },
+                pid: 99,
+                exit,
+                usage: None,
+                at,
+                stopped_by,
+                hang: None,
+                memory: "",
+            },
             None,
-            "without a log folder nothing can be kept"
+        )
+    }
+
+    #[test]
+    fn a_single_failure_has_no_others() {
+        let report = render("train.py", "node1", &[failed(0, Exit::Code(7))]);
+        let time = time::local(1_795_233_885);
+        let (thick, thin) = ("=".repeat(60), "-".repeat(60));
+        assert_eq!(
+            report,
+            format!(
+                "{thick}\ntrain.py FAILED\n{thin}\nFailures:\n  <NO_OTHER_FAILURES>\n{thin}\n\
+                 Root Cause (first observed failure):\n[0]:\n  time      : {time}\n  host      : node1\n  \
+                 rank      : 4 (local_rank: 0)\n  exitcode  : 7 (pid: 99)\n  error_file: <N/A>\n  \
+                 traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n{thick}\n"
+            )
         );
-        plan.logs.disabled = false;
+    }
+
+    #[test]
+    fn the_root_keeps_its_index_and_is_not_among_the_others() {
+        let report = render(
+            "t",
+            "h",
+            &[failed(0, Exit::Signal(15)), failed(1, Exit::Code(5))],
+        );
+        let (others, root) = report.split_once("Root Cause").expect("both parts");
         assert!(
-            advice(&plan)
-                .is_some_and(|line| line.contains("rank 5: its stderr went to the console, among"))
+            others.contains("[0]:") && !others.contains("[1]:") && root.contains("[1]:"),
+            "{report}"
         );
-        plan.ranks[1].shown = false;
-        assert!(advice(&plan).is_some_and(|line| {
-            line.contains("went nowhere, by --local-ranks-filter; with -r 2 or")
-        }));
-        plan.ranks[1].redirect = Streams {
-            stdout: false,
-            stderr: true,
-        };
-        assert_eq!(advice(&plan), None, "it was kept, and is empty");
+        assert!(
+            others.contains("exitcode  : -15 (pid: 99)  (SIGTERM)\n"),
+            "{report}"
+        );
+    }
+
+    #[test]
+    fn no_failure_is_no_report() {
+        assert_eq!(render("t", "h", &[]), "");
     }
 }

@@ -10,7 +10,7 @@ use clap::{ArgAction, Parser, ValueHint};
 use clap_complete::Shell;
 use jobs::say::Style;
 
-use crate::hang::plan::OnHang;
+use crate::hang::OnHang;
 use crate::numa::Mode;
 use crate::plan::FailurePolicy;
 

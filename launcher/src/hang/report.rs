@@ -1,10 +1,9 @@
 //! The report of a hang: what all processes of the ranks of this node are at, as a file and as a few
 //! lines for the console.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use jobs::bytes::ByteSize;
@@ -15,9 +14,11 @@ use jobs::time::rfc3339;
 use stacks::{Frame, Trace};
 
 use crate::hang::groups::{StackGroup, groups, named};
-use crate::node::host::full_name;
-use crate::node::nvml::{GpuQuestion, NoAnswer, NvmlGpu};
-use crate::process::sessions;
+use crate::hang::watch::HungRank;
+use crate::node::full_name;
+use crate::node::nvml::{GpuQuestion, NvmlGpu};
+use crate::process::proc;
+use crate::rank_id::RankId;
 
 /// Processes of one rank beyond this number are left out. A rank with more environments than that
 /// waits for all of them in the same way.
@@ -28,6 +29,10 @@ const HEADLINES: usize = 2;
 
 /// Threads of one group that are named one by one.
 const MAX_MEMBERS: usize = 64;
+
+/// How long the driver of the GPUs may take to answer. One that hangs must not hide what else is
+/// known.
+const DRIVER: Duration = Duration::from_secs(5);
 
 /// Ranks or processes that a reason names.
 const MAX_NAMED: usize = 3;
@@ -41,8 +46,8 @@ pub struct HangReport {
     pub reason: String,
     /// The processes, ordered by rank.
     pub processes: Vec<RankProcess>,
-    /// How the GPUs of the node are used; empty if there is no NVML.
-    pub gpus: Result<Vec<NvmlGpu>, NoAnswer>,
+    /// How the GPUs of the node are used; empty if there is no NVML, and `None` if the driver hangs.
+    pub gpus: Option<Vec<NvmlGpu>>,
     /// The last lines that each rank wrote, if they were captured.
     pub last_lines: Vec<(usize, Vec<String>)>,
 }
@@ -59,32 +64,27 @@ pub struct RankProcess {
 }
 
 /// Returns why ranks count as hung after `seconds`: some were silent, and some stand still at a
-/// place. Ranks are global.
-pub fn reason(hung: &[(usize, Option<Pulse>)], seconds: u64) -> String {
-    let silent = hung.iter().filter(|(_, stands)| stands.is_none());
-    let silent: BTreeSet<usize> = silent.map(|(rank, _)| *rank).collect();
+/// place.
+pub fn reason(hung: &[HungRank], seconds: u64) -> String {
+    let named = |ranks: Vec<&HungRank>| named(&ranks.iter().map(|hung| hung.rank.global).collect());
+    let (still, silent): (Vec<_>, Vec<_>) = hung.iter().partition(|hung| hung.stands.is_some());
     let mut parts = Vec::new();
     if !silent.is_empty() {
-        let ranks = named(&silent);
+        let ranks = named(silent);
         parts.push(format!(
             "no output and no CPU time of {ranks} for {seconds} s"
         ));
     }
-    let still = hung
-        .iter()
-        .filter_map(|(rank, stands)| Some((*rank, stands.as_ref()?)));
-    let still: BTreeMap<usize, &Pulse> = still.collect();
+    let mut what = format!(" has made no progress for {seconds} s");
     if still.len() > 1 {
-        let ranks = named(&still.keys().copied().collect());
+        let ranks = named(still);
         parts.push(format!("{ranks} have made no progress for {seconds} s"));
+        what.clear();
     }
-    for (rank, Pulse { job, steps, .. }) in &still {
-        let what = match still.len() {
-            1 => format!(" has made no progress for {seconds} s"),
-            _ => String::new(),
-        };
-        parts.push(format!("rank {rank}{what}: job `{job}`, {steps} steps"));
-    }
+    parts.extend(hung.iter().filter_map(|hung| {
+        let (rank, Pulse { job, steps, .. }) = (hung.rank.global, hung.stands.as_ref()?);
+        Some(format!("rank {rank}{what}: job `{job}`, {steps} steps"))
+    }));
     some_of(parts)
 }
 
@@ -108,13 +108,13 @@ impl HangReport {
     pub fn write(
         mut self,
         number: usize,
-        ranks: &[(usize, i32)],
+        ranks: &[(RankId, i32)],
         folder: &Path,
     ) -> anyhow::Result<(Vec<String>, PathBuf)> {
         let time = rfc3339(SystemTime::now());
         let gpus = GpuQuestion::ask();
         self.processes = processes(ranks);
-        self.gpus = gpus.answer();
+        self.gpus = gpus.answer(DRIVER);
         let path = free_path(folder, number);
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&path, self.text(number, &time)))
@@ -163,11 +163,14 @@ impl HangReport {
         let title = "What each main thread does in the kernel";
         section(&mut text, title, waits.collect());
         let gpus = match &self.gpus {
-            Ok(gpus) => {
+            Some(gpus) => {
                 let gpus = gpus.iter().enumerate();
                 gpus.map(|(index, gpu)| self.gpu(index, gpu)).collect()
             }
-            Err(err) => vec![err.to_string()],
+            None => vec![format!(
+                "the driver (NVML) does not answer: nothing after {} s",
+                DRIVER.as_secs()
+            )],
         };
         section(&mut text, "GPUs", gpus);
         let notes = self.processes.iter().flat_map(|process| {
@@ -219,17 +222,17 @@ impl HangReport {
 }
 
 /// Returns the processes of these ranks with their stacks.
-fn processes(ranks: &[(usize, i32)]) -> Vec<RankProcess> {
-    let of_sessions = sessions::processes(&ranks.iter().map(|(_, pid)| *pid).collect());
+fn processes(ranks: &[(RankId, i32)]) -> Vec<RankProcess> {
+    let of_sessions = proc::of_sessions(&ranks.iter().map(|(_, pid)| *pid).collect());
     let (mut found, mut pids) = (Vec::new(), Vec::new());
     for &(rank, leader) in ranks {
-        found.push((rank, None));
+        found.push((rank.global, None));
         pids.push(leader);
         let started = of_sessions
             .iter()
             .filter(|process| process.session == leader && process.pid != leader);
         for process in started.take(MAX_PROCESSES) {
-            found.push((rank, Some(process.name.clone())));
+            found.push((rank.global, Some(process.name.clone())));
             pids.push(process.pid);
         }
     }
@@ -301,8 +304,9 @@ fn group_lines(group: &StackGroup<'_>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::node::nvml::GpuMemory;
+    use crate::tests::rank;
 
-    fn report(gpus: Result<Vec<NvmlGpu>, NoAnswer>) -> String {
+    fn report(gpus: Option<Vec<NvmlGpu>>) -> String {
         let of = |rank, pid, child: Option<&str>| RankProcess {
             rank,
             child: child.map(str::to_owned),
@@ -336,19 +340,28 @@ mod tests {
         let line = "GPUs\n----\nGPU 0: 0.0 of 0.0 GiB in use\n\
                     GPU 1 (NVIDIA H200): 100 % busy, 3.0 of 8.0 GiB in use; rank 4 (pid 10) 2.0 GiB; \
                     `python` of rank 4 (pid 11); 2 other processes\n";
-        let text = report(Ok(vec![NvmlGpu::default(), gpu]));
+        let text = report(Some(vec![NvmlGpu::default(), gpu]));
         assert!(text.contains(line), "{text}");
     }
 
     #[test]
     fn without_nvml_nothing_is_said_of_gpus_and_a_driver_that_hangs_is_named() {
-        let text = report(Ok(Vec::new()));
+        let text = report(Some(Vec::new()));
         assert!(!text.contains("GPU"), "{text}");
-        let text = report(Err(NoAnswer));
+        let text = report(None);
         assert!(
             text.contains("GPUs\n----\nthe driver (NVML) does not answer"),
             "{text}"
         );
+    }
+
+    fn hung_ranks(hung: Vec<(usize, Option<Pulse>)>) -> Vec<HungRank> {
+        let hung = hung.into_iter().map(|(number, stands)| HungRank {
+            rank: rank(number),
+            pid: 0,
+            stands,
+        });
+        hung.collect()
     }
 
     fn at(job: &str, steps: u64) -> Option<Pulse> {
@@ -381,14 +394,14 @@ mod tests {
                  rank 0 has made no progress for 60 s: job `pick`, 3 steps",
             ),
         ] {
-            assert_eq!(reason(&hung, 60), expected);
+            assert_eq!(reason(&hung_ranks(hung), 60), expected);
         }
     }
 
     #[test]
     fn of_many_ranks_only_some_places_are_named() {
-        let many: Vec<_> = (0..100).map(|rank| (rank, at("pick", 3))).collect();
-        let reason = reason(&many, 60);
+        let many = (0..100).map(|rank| (rank, at("pick", 3))).collect();
+        let reason = reason(&hung_ranks(many), 60);
         let expected = "ranks 0-99 have made no progress for 60 s; rank 0: job `pick`, 3 steps; \
                         rank 1: job `pick`, 3 steps; …";
         assert_eq!(reason, expected);

@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use jobs::printable::printable_line;
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde::Deserialize;
@@ -59,7 +60,8 @@ const MAX_WARNINGS: usize = 3;
 pub struct FileTimer {
     path: PathBuf,
     pipe: pipe::Receiver,
-    lines: Lines,
+    /// The beginning of a line that has not ended.
+    begun: Vec<u8>,
     timers: Timers,
     warnings: usize,
     /// The folder of a pipe whose path nobody has chosen.
@@ -91,7 +93,7 @@ impl FileTimer {
         Ok(FileTimer {
             path,
             pipe,
-            lines: Lines::default(),
+            begun: Vec::new(),
             timers: Timers::default(),
             warnings: 0,
             _folder: folder,
@@ -118,7 +120,7 @@ impl FileTimer {
         };
         select! {
             bytes = read(&self.pipe) => {
-                for line in self.lines.push(&bytes) {
+                for line in lines(&mut self.begun, &bytes) {
                     self.on_line(&line);
                 }
             }
@@ -184,27 +186,15 @@ async fn read(pipe: &pipe::Receiver) -> Vec<u8> {
     pending().await
 }
 
-/// Cuts what arrives in the pipe into lines.
-#[derive(Debug, Default)]
-struct Lines {
-    /// The beginning of a line that has not ended.
-    begun: Vec<u8>,
-}
-
-impl Lines {
-    /// Takes bytes, and returns the lines that they end. Of one that is too long, it returns one
-    /// byte more than a line may have.
-    fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let mut lines = Vec::new();
-        for &byte in bytes {
-            if byte == b'\n' {
-                lines.push(std::mem::take(&mut self.begun));
-            } else if self.begun.len() <= MAX_LINE {
-                self.begun.push(byte);
-            }
-        }
-        lines
-    }
+/// Takes bytes that follow `begun`, and returns the lines that they end. Of one that is too long, a
+/// part remains that is too long as well.
+fn lines(begun: &mut Vec<u8>, bytes: &[u8]) -> Vec<Vec<u8>> {
+    begun.extend_from_slice(bytes);
+    let pieces = begun.split(|byte| *byte == b'\n');
+    let mut lines: Vec<Vec<u8>> = pieces.map(<[u8]>::to_vec).collect();
+    *begun = lines.pop().unwrap_or_default();
+    begun.truncate(MAX_LINE + 1);
+    lines
 }
 
 /// A line as torch writes it: what a process asks of the timers.
@@ -257,7 +247,7 @@ pub struct Expired {
     /// What it should have done by now, by the time at which it should have.
     pub scopes: Vec<String>,
     /// The signal that it is to get: that of the timer which expired first, of those with a signal.
-    pub signal: Option<i32>,
+    pub signal: Option<Signal>,
 }
 
 impl Timers {
@@ -289,7 +279,7 @@ impl Timers {
         due.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut expired: Vec<Expired> = Vec::new();
         for (_, (pid, scope), signal) in due {
-            let signal = (signal > 0).then_some(signal);
+            let signal = Signal::try_from(signal).ok();
             match expired.iter_mut().find(|process| process.pid == *pid) {
                 Some(process) => {
                     process.scopes.push(scope.clone());
@@ -376,11 +366,11 @@ mod tests {
                 lines.insert(at.min(lines.len()), "x".repeat(length));
             }
             let text: String = lines.iter().map(|line| line.clone() + "\n").collect();
-            let (mut reader, mut found, mut rest) = (Lines::default(), Vec::new(), text.as_bytes());
+            let (mut begun, mut found, mut rest) = (Vec::new(), Vec::new(), text.as_bytes());
             for size in sizes.iter().cycle() {
                 let (piece, behind) = rest.split_at((*size).min(rest.len()));
-                found.extend(reader.push(piece));
-                prop_assert!(reader.begun.len() <= MAX_LINE + 1);
+                found.extend(crate::hang::timer::lines(&mut begun, piece));
+                prop_assert!(begun.len() <= MAX_LINE + 1);
                 rest = behind;
                 if rest.is_empty() {
                     break;
@@ -476,7 +466,7 @@ mod tests {
         let expired = Expired {
             pid: 1,
             scopes: vec!["step".to_owned()],
-            signal: Some(9),
+            signal: Some(Signal::SIGKILL),
         };
         assert_eq!(timers.expired(10.0), [expired]);
         assert_eq!(timers.next(), None);
@@ -499,7 +489,7 @@ mod tests {
     fn a_timer_that_is_asked_for_again_moves() {
         let mut timers = timers(&[request(1, "step", 10.0, 9), request(1, "step", 30.0, 15)]);
         assert_eq!(timers.expired(20.0), []);
-        assert_eq!(timers.expired(30.0)[0].signal, Some(15));
+        assert_eq!(timers.expired(30.0)[0].signal, Some(Signal::SIGTERM));
     }
 
     #[test]
@@ -521,7 +511,7 @@ mod tests {
         let killed = Expired {
             pid: 1,
             scopes: ["quiet", "first", "late"].map(str::to_owned).to_vec(),
-            signal: Some(15),
+            signal: Some(Signal::SIGTERM),
         };
         assert_eq!(expired, [silent, killed]);
         assert_eq!(timers.next(), Some(98.0));

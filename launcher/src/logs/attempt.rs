@@ -1,17 +1,21 @@
-//! The log files of one attempt: creates them, hands them to the ranks, and follows them.
+//! The log folder of one launch, and the log files of each attempt: creates them, hands them to the
+//! ranks, and follows them.
 
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 
-use crate::logs::console::ConsoleStream;
-use crate::logs::folder::LogFolder;
-use crate::logs::prefix::{PrefixNames, prefix};
-use crate::logs::tail::{Filtered, Followed, Tail};
+use crate::logs::tail::{ConsoleStream, Filtered, Followed, Tail};
 use crate::plan::{LaunchPlan, RankPlan};
-use crate::process::command::{ChildOutput, OutputStream};
+use crate::process::command::ChildOutput;
 use crate::rank_id::RankId;
+
+/// Number of random characters at the end of a name, as torchrun has.
+const RANDOM: usize = 8;
 
 /// The log files of ranks that are started together.
 #[derive(Debug)]
@@ -34,137 +38,134 @@ pub struct RankLogs {
     pub captured: Vec<PathBuf>,
 }
 
-/// A rank that needs log files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoggedRank {
-    /// The rank.
-    pub rank: RankId,
-    /// Restart count of the rank.
-    pub attempt: u32,
-}
-
 impl AttemptLogs {
-    /// Returns the logs without a log folder: every rank writes to the console, even if its streams
-    /// were to be redirected.
-    pub fn disabled(nproc: usize) -> AttemptLogs {
-        let rank = || RankLogs {
-            output: Some(ChildOutput {
-                stdout: OutputStream::Inherit,
-                stderr: OutputStream::Inherit,
-            }),
-            error_file: None,
-            captured: Vec::new(),
-        };
-        AttemptLogs {
-            ranks: (0..nproc).map(|_| rank()).collect(),
-            tail: None,
-        }
-    }
-
-    /// Creates folders and files for these ranks of `plan`.
+    /// Creates folders and files for these ranks, which are given with their restart counts. Without
+    /// a log folder every rank writes to the console, even if its streams were to be redirected.
     ///
     /// # Errors
     /// Returns the first file that cannot be created or followed.
     pub fn create(
-        run: &LogFolder,
+        run: Option<&LogFolder>,
         plan: &LaunchPlan,
-        writers: &[LoggedRank],
+        ranks: &[(RankId, u32)],
     ) -> anyhow::Result<AttemptLogs> {
-        let hostname = jobs::host::name();
-        let hostname = hostname.split('.').next().unwrap_or_default();
-        let (mut ranks, mut followed) = (Vec::new(), Vec::new());
-        for writer in writers {
-            let Some(rank) = plan.ranks.get(writer.rank.index) else {
-                continue;
-            };
-            let names = PrefixNames {
-                role_name: &plan.role,
-                local_rank: rank.local_rank,
-                rank: writer.rank.global,
-                hostname,
-            };
-            let mut files = RankFiles {
-                attempt: &run.attempt(writer.attempt, rank.local_rank)?,
-                rank,
-                prefix: prefix(plan.logs.prefix_template.as_deref(), &names),
+        let mut shared = SharedFiles {
+            plan,
+            hostname: jobs::host::name(),
+            filtered: BTreeMap::new(),
+            followed: Vec::new(),
+        };
+        let logs = ranks.iter().map(|&(rank, attempt)| match run {
+            Some(run) => shared.create(rank, &run.attempt(attempt, rank.local)?),
+            None => Ok(RankLogs {
+                output: Some(ChildOutput::default()),
+                error_file: None,
                 captured: Vec::new(),
-                followed: &mut followed,
-            };
-            let logs = &plan.logs;
-            let stderr = files.create(ConsoleStream::Stderr, &logs.duplicate_stderr)?;
-            let stdout = files.create(ConsoleStream::Stdout, &logs.duplicate_stdout)?;
-            ranks.push(RankLogs {
-                output: Some(ChildOutput { stdout, stderr }),
-                error_file: Some(files.folder().join("error.json")),
-                captured: files.captured,
-            });
-        }
-        let tail = (!followed.is_empty()).then(|| Tail::start(followed));
+            }),
+        });
+        let ranks = logs.collect::<anyhow::Result<_>>()?;
+        let followed = Some(shared.followed).filter(|followed| !followed.is_empty());
         Ok(AttemptLogs {
             ranks,
-            tail: tail.transpose()?,
+            tail: followed.map(Tail::start).transpose()?,
         })
     }
 }
 
-/// The files of a rank that are being created.
-struct RankFiles<'a> {
-    /// The folder of its attempt.
-    attempt: &'a Path,
-    rank: &'a RankPlan,
-    prefix: String,
-    captured: Vec<PathBuf>,
-    followed: &'a mut Vec<Followed>,
+/// What ranks that are started together share.
+struct SharedFiles<'a> {
+    plan: &'a LaunchPlan,
+    hostname: String,
+    /// The open files for lines that are filtered, by their paths.
+    filtered: BTreeMap<PathBuf, Arc<File>>,
+    followed: Vec<Followed>,
 }
 
-impl RankFiles<'_> {
-    fn folder(&self) -> PathBuf {
-        self.attempt.join(self.rank.local_rank.to_string())
+impl SharedFiles<'_> {
+    /// Creates the files of a rank in the folder of its attempt.
+    fn create(&mut self, rank: RankId, attempt: &Path) -> anyhow::Result<RankLogs> {
+        let planned = &self.plan.ranks[rank.index];
+        let folder = attempt.join(rank.local.to_string());
+        let mut captured = Vec::new();
+        let mut open = |stream| self.stream(rank, planned, attempt, stream, &mut captured);
+        let stderr = open(ConsoleStream::Stderr)?;
+        let stdout = open(ConsoleStream::Stdout)?;
+        Ok(RankLogs {
+            output: Some(ChildOutput { stdout, stderr }),
+            error_file: Some(folder.join("error.json")),
+            captured,
+        })
     }
 
-    /// Creates the files of one stream; lines with one of the substrings are filtered. Returns
-    /// where the rank writes to.
-    fn create(
+    /// Creates the files of one stream. Returns the file to which the rank writes, if it is not the
+    /// launcher's own stream.
+    fn stream(
         &mut self,
+        rank: RankId,
+        planned: &RankPlan,
+        attempt: &Path,
         stream: ConsoleStream,
-        substrings: &[String],
-    ) -> anyhow::Result<OutputStream> {
-        let (redirect, tee) = (self.rank.redirect, self.rank.tee);
-        let (name, is_redirected, is_teed) = match stream {
-            ConsoleStream::Stdout => ("stdout", redirect.stdout, tee.stdout),
-            ConsoleStream::Stderr => ("stderr", redirect.stderr, tee.stderr),
+        captured: &mut Vec<PathBuf>,
+    ) -> anyhow::Result<Option<File>> {
+        let (logs, redirect, tee) = (&self.plan.logs, planned.redirect, planned.tee);
+        let (name, is_redirected, is_teed, substrings) = match stream {
+            ConsoleStream::Stdout => (
+                "stdout",
+                redirect.stdout,
+                tee.stdout,
+                &logs.duplicate_stdout,
+            ),
+            ConsoleStream::Stderr => (
+                "stderr",
+                redirect.stderr,
+                tee.stderr,
+                &logs.duplicate_stderr,
+            ),
         };
-        let filtered = match substrings {
-            [] => None,
-            _ => Some(Filtered {
-                // Ranks of an attempt share the file.
-                file: append(
-                    OpenOptions::new().create(true),
-                    &self.attempt.join(format!("filtered_{name}.log")),
-                )?,
-                substrings: substrings.to_vec(),
+        let filtered = match substrings.is_empty() {
+            true => None,
+            false => Some(Filtered {
+                file: self.filtered(attempt.join(format!("filtered_{name}.log")))?,
+                substrings: substrings.clone(),
             }),
         };
         if !is_redirected && !is_teed {
-            return Ok(match self.rank.shown {
-                true => OutputStream::Inherit,
-                false => OutputStream::Null,
-            });
+            let null = || append(&mut OpenOptions::new(), Path::new("/dev/null"));
+            return (!planned.shown).then(null).transpose();
         }
-
-        let path = self.folder().join(format!("{name}.log"));
+        let path = attempt.join(format!("{}/{name}.log", rank.local));
         let file = append(OpenOptions::new().create_new(true), &path)?;
-        self.captured.push(path.clone());
-        if is_teed && (self.rank.shown || filtered.is_some()) {
+        captured.push(path.clone());
+        if is_teed && (planned.shown || filtered.is_some()) {
             self.followed.push(Followed {
                 path,
-                prefix: self.prefix.clone(),
+                prefix: self.prefix(rank),
                 stream,
-                is_shown: self.rank.shown,
+                is_shown: planned.shown,
                 filtered,
             });
         }
-        Ok(OutputStream::File(file))
+        Ok(Some(file))
+    }
+
+    /// Opens a file for filtered lines, which the ranks of an attempt share.
+    fn filtered(&mut self, path: PathBuf) -> anyhow::Result<Arc<File>> {
+        if let Some(file) = self.filtered.get(&path) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(append(OpenOptions::new().create(true), &path)?);
+        self.filtered.insert(path, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn prefix(&self, rank: RankId) -> String {
+        let names = PrefixNames {
+            role_name: &self.plan.role,
+            local_rank: rank.local,
+            rank: rank.global,
+            hostname: self.hostname.split('.').next().unwrap_or_default(),
+        };
+        prefix(self.plan.logs.prefix_template.as_deref(), &names)
     }
 }
 
@@ -172,4 +173,210 @@ impl RankFiles<'_> {
 fn append(how: &mut OpenOptions, path: &Path) -> anyhow::Result<File> {
     let file = how.append(true).open(path);
     file.with_context(|| format!("cannot make `{}`", path.display()))
+}
+
+/// The log folder of one launch, with mode 0700.
+#[derive(Clone, Debug)]
+pub struct LogFolder {
+    path: PathBuf,
+}
+
+impl LogFolder {
+    /// Creates a folder `<run_id>_<random>`, below `log_dir`, which is created with its parents, or
+    /// below a new folder in `TMPDIR`.
+    ///
+    /// # Errors
+    /// Returns the folder that cannot be created, or is a file.
+    pub fn create(log_dir: Option<&Path>, run_id: &str) -> anyhow::Result<LogFolder> {
+        let temporary = std::env::temp_dir();
+        let root = match log_dir {
+            Some(path) if path.is_file() => bail!("log_dir: {} is a file", path.display()),
+            Some(path) => {
+                make(path)?;
+                path.to_owned()
+            }
+            None => {
+                ensure!(
+                    temporary.is_dir(),
+                    "TMPDIR is `{}`, which is not a folder; logs go there without --log-dir",
+                    temporary.display()
+                );
+                unique(&temporary, "torchelastic_")?
+            }
+        };
+        // The path must be absolute: ranks may change their working directory before they write
+        // their error file.
+        let root = std::path::absolute(&root).unwrap_or(root);
+        // A slash in the run id would name a folder that does not exist.
+        let path = unique(&root, &format!("{}_", run_id.replace('/', "_")))?;
+        Ok(LogFolder { path })
+    }
+
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the folder of this attempt after creating an empty folder for the rank in it. When
+    /// nodes come and go, one attempt may have several rounds; the later ones are `attempt_0.1` and
+    /// so on, where torchrun would delete the files of the first.
+    pub fn attempt(&self, attempt: u32, local_rank: usize) -> anyhow::Result<PathBuf> {
+        let first = self.path.join(format!("attempt_{attempt}"));
+        let more = (1_u32..).map(|round| self.path.join(format!("attempt_{attempt}.{round}")));
+        let is_free = |path: &PathBuf| !path.join(local_rank.to_string()).exists();
+        let path = std::iter::once(first)
+            .chain(more)
+            .find(is_free)
+            .unwrap_or_default();
+        make(&path.join(local_rank.to_string()))?;
+        Ok(path)
+    }
+}
+
+fn make(path: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make `{}`", path.display()))
+}
+
+/// Creates a folder for this user alone, named as by Python's `mkdtemp`: without capitals.
+fn unique(parent: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
+    let random = jobs::launch::fresh_id()?;
+    let path = parent.join(format!("{prefix}{}", &random[..RANDOM]));
+    let made = DirBuilder::new().mode(0o700).create(&path);
+    made.with_context(|| format!("cannot make `{}`", path.display()))?;
+    Ok(path)
+}
+
+/// The values that a prefix template may use.
+#[derive(Clone, Debug)]
+struct PrefixNames<'a> {
+    /// Value of `${role_name}`.
+    role_name: &'a str,
+    /// Value of `${local_rank}`.
+    local_rank: usize,
+    /// Value of `${rank}`.
+    rank: usize,
+    /// Value of `${hostname}`, without the domain.
+    hostname: &'a str,
+}
+
+/// Returns the prefix of a rank's lines; `[default0]:` without a template. Substitutes `$name`,
+/// `${name}` and `$$` as Python's `string.Template.safe_substitute` does; unknown names are kept.
+fn prefix(template: Option<&str>, names: &PrefixNames<'_>) -> String {
+    let Some(mut rest) = template else {
+        return format!("[{}{}]:", names.role_name, names.local_rank);
+    };
+    let mut out = String::new();
+    while let Some((before, after)) = rest.split_once('$') {
+        let dollar = after.strip_prefix('$').map(|left| ("$".to_owned(), left));
+        let braced = || after.strip_prefix('{')?.split_once('}');
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let bare = after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len()));
+        let filled = |(name, left)| Some((value(name, names)?, left));
+        let filled = || braced().and_then(filled).or_else(|| filled(bare));
+        let (text, left) = dollar.or_else(filled).unwrap_or(("$".to_owned(), after));
+        out += before;
+        out += &text;
+        rest = left;
+    }
+    out + rest
+}
+
+fn value(name: &str, names: &PrefixNames<'_>) -> Option<String> {
+    match name {
+        "role_name" => Some(names.role_name.to_owned()),
+        "local_rank" => Some(names.local_rank.to_string()),
+        "rank" => Some(names.rank.to_string()),
+        "hostname" => Some(names.hostname.to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const NAMES: PrefixNames<'_> = PrefixNames {
+        role_name: "default",
+        local_rank: 1,
+        rank: 9,
+        hostname: "node1",
+    };
+
+    #[test]
+    fn without_a_template_it_is_role_and_local_rank() {
+        assert_eq!(prefix(None, &NAMES), "[default1]:");
+    }
+
+    #[test]
+    fn known_names_are_filled_in_and_unknown_ones_stay() {
+        let template = "<${role_name}|$rank|${local_rank}|${hostname}|${nope}|$nope|$$|${|$> ";
+        assert_eq!(
+            prefix(Some(template), &NAMES),
+            "<default|9|1|node1|${nope}|$nope|$|${|$> "
+        );
+    }
+
+    #[test]
+    fn a_run_folder_is_ours_alone_and_below_new_parents() {
+        let root = tempfile::tempdir().expect("a folder");
+        let run = LogFolder::create(Some(&root.path().join("a/b")), "job/7").expect("made");
+        let name = run
+            .path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("text");
+        let random = name.strip_prefix("job_7_").unwrap_or_default();
+        let is_of_mkdtemp = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        assert!(
+            random.len() == RANDOM && random.chars().all(is_of_mkdtemp),
+            "{name}"
+        );
+        assert_eq!(
+            fs::metadata(&run.path)
+                .expect("it exists")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o700
+        );
+    }
+
+    #[test]
+    fn an_attempt_made_again_is_empty_and_wipes_nothing() {
+        let root = tempfile::tempdir().expect("a folder");
+        let run = LogFolder::create(Some(root.path()), "none").expect("made");
+        let first = run.attempt(0, 0).expect("made");
+        fs::write(first.join("0/old"), "").expect("written");
+        let again = run.attempt(0, 0).expect("made");
+        assert_eq!(
+            (
+                again.as_path(),
+                fs::read_dir(again.join("0")).expect("listed").count()
+            ),
+            (&*run.path.join("attempt_0.1"), 0)
+        );
+        assert!(first.join("0/old").exists());
+    }
+
+    #[test]
+    fn ranks_share_the_folder_of_an_attempt() {
+        let root = tempfile::tempdir().expect("a folder");
+        let run = LogFolder::create(Some(root.path()), "none").expect("made");
+        assert_eq!(
+            run.attempt(1, 0).expect("made"),
+            run.attempt(1, 3).expect("made")
+        );
+    }
+
+    #[test]
+    fn a_log_dir_that_is_a_file_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let err = LogFolder::create(Some(file.path()), "none").expect_err("a file is no folder");
+        assert_eq!(
+            err.to_string(),
+            format!("log_dir: {} is a file", file.path().display())
+        );
+    }
 }

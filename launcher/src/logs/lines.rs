@@ -1,26 +1,20 @@
 //! The lines of a log file: splits what was read into lines, and finds the last ones.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
-use std::ops::Range;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::mem;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// Bytes that are read of a file at a time. A longer line is not kept in memory, so that a rank
-/// that never ends a line uses no more than this.
+/// Bytes that are read of a file at a time.
 pub const CHUNK: usize = 64 << 10;
+
+/// Bytes of a line from which on it is cut into several, so that a rank that never ends a line uses
+/// little more memory than this.
+const LONGEST: usize = 1 << 20;
 
 /// Number of bytes in which the last lines are looked for.
 const WINDOW: u64 = 16 << 10;
-
-/// One line, without its line end.
-#[derive(Clone, Debug)]
-pub enum LogLine<'a> {
-    /// The bytes of the line.
-    Short(&'a [u8]),
-    /// The place in its file of a line that is longer than a chunk.
-    Long(&'a File, Range<u64>),
-}
 
 /// Splits a log file, UTF-8 or not, into lines.
 ///
@@ -29,10 +23,10 @@ pub enum LogLine<'a> {
 #[derive(Debug)]
 pub struct Lines {
     file: File,
-    /// Position in the file at which the unfinished line begins.
-    start: u64,
-    /// Number of its bytes that have been read in whole chunks and contain no line end.
-    searched: u64,
+    /// Position in the file up to which it has been read.
+    position: u64,
+    /// The beginning of a line that has not ended.
+    begun: Vec<u8>,
     /// Whether the last line end was a `\r`, so that a `\n` right after it ends no further line.
     after_return: bool,
 }
@@ -42,104 +36,39 @@ impl Lines {
     pub fn new(file: File) -> Lines {
         Lines {
             file,
-            start: 0,
-            searched: 0,
+            position: 0,
+            begun: Vec::new(),
             after_return: false,
         }
     }
 
-    /// Reads the next bytes into `chunk`, and calls `give` for each line that they end; if the file
-    /// `is_over`, for an unfinished line, too. Returns whether there may be more lines.
-    pub fn read(
-        &mut self,
-        chunk: &mut [u8],
-        is_over: bool,
-        mut give: impl FnMut(LogLine<'_>),
-    ) -> bool {
-        let position = self.start + self.searched;
+    /// Reads the next bytes into `chunk`, and calls `give` for each line that they end, without its
+    /// line end; if the file `is_over`, for an unfinished line, too. Returns whether there may be
+    /// more lines.
+    pub fn read(&mut self, chunk: &mut [u8], is_over: bool, mut give: impl FnMut(&[u8])) -> bool {
         // A read error is treated as no new data.
-        let length = self.file.read_at(chunk, position).unwrap_or(0);
-        let (mut rest, mut at) = (&chunk[..length], position);
+        let length = self.file.read_at(chunk, self.position).unwrap_or(0);
+        self.position += length as u64;
+        let mut rest = &chunk[..length];
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            let is_empty = self.start == at + end as u64;
-            let follows_return = self.after_return && is_empty;
+            self.begun.extend_from_slice(&rest[..end]);
+            let line = mem::take(&mut self.begun);
+            let follows_return = self.after_return && line.is_empty();
             match rest[end] {
                 // The second half of an end, or the beginning of a progress bar.
                 b'\n' if follows_return => {}
-                b'\r' if is_empty => {}
-                _ => give(self.line(&rest[..end], at)),
+                b'\r' if line.is_empty() => {}
+                _ => give(&line),
             }
-            self.after_return = rest[end] == b'\r' && (!is_empty || follows_return);
+            self.after_return = rest[end] == b'\r' && (!line.is_empty() || follows_return);
             rest = &rest[end + 1..];
-            at += end as u64 + 1;
-            (self.start, self.searched) = (at, 0);
         }
-
-        let is_within_a_line = length == chunk.len() && at == position;
-        if is_within_a_line {
-            self.searched += length as u64;
-        } else if is_over && self.start < at + rest.len() as u64 {
-            give(self.line(rest, at));
+        self.begun.extend_from_slice(rest);
+        if self.begun.len() >= LONGEST || (is_over && !self.begun.is_empty()) {
+            give(&mem::take(&mut self.begun));
         }
-        is_within_a_line || at > position
+        length > 0
     }
-
-    /// Returns the line that ends with these bytes, which were read `at` a position.
-    fn line<'a>(&'a self, bytes: &'a [u8], at: u64) -> LogLine<'a> {
-        match self.searched {
-            0 => LogLine::Short(bytes),
-            _ => LogLine::Long(&self.file, self.start..at + bytes.len() as u64),
-        }
-    }
-}
-
-impl LogLine<'_> {
-    /// Returns the number of its bytes.
-    pub fn length(&self) -> usize {
-        match self {
-            LogLine::Short(line) => line.len(),
-            LogLine::Long(_, place) => {
-                usize::try_from(place.end - place.start).unwrap_or(usize::MAX)
-            }
-        }
-    }
-
-    /// Writes the line.
-    ///
-    /// # Errors
-    /// Returns the first error of `to`.
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        match self {
-            LogLine::Short(line) => to.write_all(line),
-            LogLine::Long(file, place) => {
-                parts(file, place, 0).try_for_each(|part| to.write_all(&part))
-            }
-        }
-    }
-
-    /// Returns whether the line contains `wanted`.
-    pub fn contains(&self, wanted: &[u8]) -> bool {
-        let is_in = |line: &[u8]| {
-            wanted.is_empty() || line.windows(wanted.len()).any(|window| window == wanted)
-        };
-        match self {
-            LogLine::Short(line) => is_in(line),
-            LogLine::Long(file, place) => parts(file, place, wanted.len()).any(|part| is_in(&part)),
-        }
-    }
-}
-
-/// Reads a long line again, in parts which overlap by so many bytes. Bytes that cannot be read any
-/// more, because the rank has truncated its file, are left out.
-fn parts(file: &File, place: &Range<u64>, overlap: usize) -> impl Iterator<Item = Vec<u8>> {
-    let end = place.end;
-    place.clone().step_by(CHUNK).map(move |at| {
-        let wanted = usize::try_from(end - at).unwrap_or(CHUNK);
-        let mut part = vec![0; wanted.min(CHUNK + overlap)];
-        let length = file.read_at(&mut part, at).unwrap_or(0);
-        part.truncate(length);
-        part
-    })
 }
 
 /// Returns up to `count` of the last lines of a file, without a line that begins before the last
@@ -164,6 +93,8 @@ pub fn last_lines(path: &Path, count: usize) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -173,11 +104,7 @@ mod tests {
         let mut writer = tempfile::NamedTempFile::new().expect("a file");
         let mut lines = Lines::new(writer.reopen().expect("opened"));
         let (mut chunk, mut out) = (vec![0; CHUNK], Vec::new());
-        let mut give = |line: LogLine<'_>| {
-            let mut text = Vec::new();
-            line.write(&mut text).expect("written");
-            out.push(text);
-        };
+        let mut give = |line: &[u8]| out.push(line.to_vec());
         for piece in pieces {
             writer.write_all(piece).expect("written");
             while lines.read(&mut chunk, false, &mut give) {}
@@ -203,25 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_given_whole() {
-        for length in [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 3] {
-            let long = vec![b'x'; length];
-            let lines = cut(&[b"a\r\n", &long, &long, b"\nb\n", &long]);
-            assert!(lines == [b"a", &*long.repeat(2), b"b", &long], "{length}");
-        }
-    }
-
-    #[test]
-    fn a_substring_is_found_across_two_parts_and_not_outside_the_line() {
-        let short = LogLine::Short(b"an apple");
-        assert!(short.contains(b"app") && short.contains(b"") && !short.contains(b"ape"));
-
-        let mut file = tempfile::tempfile().expect("a file");
-        let [x, y] = [b'x', b'y'].map(|byte| vec![byte; CHUNK - 2]);
-        let text = [b"before\n", &*x, b"apple", &*y].concat();
-        file.write_all(&text).expect("written");
-        let line = LogLine::Long(&file, 7..text.len() as u64);
-        assert!(line.contains(b"apple") && line.contains(b"") && !line.contains(b"before"));
+    fn a_line_without_end_is_cut_and_loses_nothing() {
+        let long = vec![b'x'; LONGEST - 1];
+        assert_eq!(cut(&[b"a\r\n", &long, b"\nb"]), [b"a", &*long, b"b"]);
+        let cut = cut(&[&long, &long, b"\nb\n"]);
+        assert_eq!(cut.len(), 3);
+        assert!(cut[0].len() < LONGEST + CHUNK && cut[..2].concat() == long.repeat(2));
     }
 
     proptest! {

@@ -13,8 +13,5 @@
 //! stream ends with its file, not when the last holder of a pipe closes it.
 
 pub mod attempt;
-pub mod console;
-pub mod folder;
 pub mod lines;
-pub mod prefix;
 pub mod tail;

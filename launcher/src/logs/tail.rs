@@ -8,17 +8,19 @@
 //! a chunk.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, StderrLock, StdoutLock, Write};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-use crate::logs::console::{Console, ConsoleStream};
-use crate::logs::lines::{CHUNK, Lines, LogLine};
+use crate::logs::lines::{CHUNK, Lines};
 
 /// Time between two looks at files that have been read to their ends; torchrun's is 100 ms.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -42,7 +44,7 @@ pub struct Followed {
 #[derive(Debug)]
 pub struct Filtered {
     /// The file.
-    pub file: File,
+    pub file: Arc<File>,
     /// The substrings.
     pub substrings: Vec<String>,
 }
@@ -125,7 +127,7 @@ impl Follower {
             };
             let _lock = followed.stream.lock();
             has_more |= lines.read(&mut self.chunk, is_last, |line| {
-                followed.give(&line, console)
+                followed.give(line, console)
             });
             // The console takes everything.
             let _ = console.flush();
@@ -137,33 +139,89 @@ impl Follower {
 impl Followed {
     /// Writes the line to the console, and to the filtered file if it matches. A full disk must not
     /// end the launch.
-    fn give(&self, line: &LogLine<'_>, console: &mut impl Write) {
+    fn give(&self, line: &[u8], console: &mut impl Write) {
+        // One write for a line, so that those of other ranks are not mixed with it.
+        let whole = [self.prefix.as_bytes(), line, b"\n"].concat();
+        let is_in = |wanted: &String| {
+            let mut windows = line.windows(wanted.len().max(1));
+            wanted.is_empty() || windows.any(|window| window == wanted.as_bytes())
+        };
         if let Some(Filtered { file, substrings }) = &self.filtered
-            && substrings
-                .iter()
-                .any(|wanted| line.contains(wanted.as_bytes()))
+            && substrings.iter().any(is_in)
         {
-            // One write for a line, so that those of other ranks are not mixed with it.
-            let most = line.length().saturating_add(self.prefix.len() + 1);
-            let mut whole = BufWriter::with_capacity(most.min(2 * CHUNK), file);
-            let _ = self.write(line, &mut whole);
-            let _ = whole.flush();
+            let _ = file.as_ref().write_all(&whole);
         }
         if self.is_shown {
-            let _ = self.write(line, console);
+            let _ = console.write_all(&whole);
         }
     }
+}
 
-    fn write(&self, line: &LogLine<'_>, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(self.prefix.as_bytes())?;
-        line.write(to)?;
-        to.write_all(b"\n")
+/// One of the two output streams of the launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsoleStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl ConsoleStream {
+    /// Opens the stream.
+    pub fn open(self) -> Console {
+        let fd = match self {
+            ConsoleStream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
+            ConsoleStream::Stderr => io::stderr().as_fd().try_clone_to_owned(),
+        };
+        Console(fd.ok().map(File::from))
+    }
+
+    /// Keeps other output of this process from the stream until the result is dropped.
+    pub fn lock(self) -> (Option<StdoutLock<'static>>, Option<StderrLock<'static>>) {
+        match self {
+            ConsoleStream::Stdout => (Some(io::stdout().lock()), None),
+            ConsoleStream::Stderr => (None, Some(io::stderr().lock())),
+        }
+    }
+}
+
+/// An output stream that takes everything: once it is broken, for instance a closed pipe, writes
+/// have no effect. A terminal or pipe that another process has made non-blocking is waited for.
+#[derive(Debug)]
+pub struct Console(Option<File>);
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(file) = &mut self.0 else {
+            return Ok(bytes.len());
+        };
+        match file.write(bytes) {
+            Ok(written @ 1..) => return Ok(written),
+            Err(err) if err.kind() == ErrorKind::Interrupted => return Err(err),
+            Err(err) if err.kind() == ErrorKind::WouldBlock => {
+                let mut room = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+                if poll(&mut room, PollTimeout::NONE).is_ok() {
+                    // `write_all` tries again.
+                    return Err(ErrorKind::Interrupted.into());
+                }
+            }
+            Ok(0) | Err(_) => {}
+        }
+        self.0 = None;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -174,7 +232,7 @@ mod tests {
         let mut writer = File::create(&log).expect("a file");
         writer.write_all(b"an apple\nno\n").expect("written");
         let filtered = Filtered {
-            file: File::create(&out).expect("a file"),
+            file: Arc::new(File::create(&out).expect("a file")),
             substrings: vec!["apple".to_owned()],
         };
         let followed = Followed {
@@ -189,5 +247,30 @@ mod tests {
         tail.finish().await;
         let found = fs::read_to_string(&out).expect("read");
         assert_eq!(found, "[p]:an apple\n[p]:last apple\n");
+    }
+
+    #[test]
+    fn a_non_blocking_stream_that_is_full_loses_nothing() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("a mode");
+        let bytes = vec![b'x'; 4 << 20];
+        let expected = bytes.len();
+        let reader = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            theirs.read_to_end(&mut read).map(|_| read.len())
+        });
+        let mut console = Console(Some(File::from(OwnedFd::from(ours))));
+        console.write_all(&bytes).expect("all of it");
+        drop(console);
+        assert_eq!(reader.join().expect("no panic").expect("read"), expected);
+    }
+
+    #[test]
+    fn a_stream_without_reader_is_given_up() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        drop(theirs);
+        let mut console = Console(Some(File::from(OwnedFd::from(ours))));
+        console.write_all(b"line\n").expect("no error");
+        assert!(console.0.is_none());
     }
 }

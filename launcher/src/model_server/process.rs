@@ -1,9 +1,8 @@
 //! The process of a model server: started like a rank, with its output in a file, and ended
 //! together with its descendants.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::ffi::{CStr, OsString};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -15,12 +14,10 @@ use nix::sys::signal::Signal;
 use crate::logs::lines::last_lines;
 use crate::model_server::guard::Guard;
 use crate::plan::ServerPlan;
-use crate::process::command::{ChildCommand, ChildOutput, OutputStream};
-use crate::process::environment::ChildEnvironment;
+use crate::process::command::{ChildCommand, ChildEnvironment, ChildOutput};
 use crate::process::exit::Exit;
-use crate::process::leftover::{Leftovers, Spared, Trace};
+use crate::process::leftover::{Leftovers, Spared, Whose};
 use crate::process::rank::RankProcess;
-use crate::process::start::ParallelStart;
 use crate::say;
 
 /// The variable that marks the descendants of this launcher's model server.
@@ -46,24 +43,15 @@ impl ServerProcess {
     pub fn start(plan: &ServerPlan) -> io::Result<ServerProcess> {
         let server = &plan.server;
         let file = log(&plan.log, &server.command)?;
-        let env = ChildEnvironment::inherited(&server.env)?;
         let mark = [(MARK.to_owned(), std::process::id().to_string())].into();
-        let env: Vec<Cow<'_, CStr>> = env.with(&[&mark])?;
+        let env = ChildEnvironment::inherited(&server.env)?.with(&[&mark])?;
         let output = ChildOutput {
-            stdout: OutputStream::File(file.try_clone()?),
-            stderr: OutputStream::File(file),
+            stdout: Some(file.try_clone()?),
+            stderr: Some(file),
         };
         let argv: Vec<OsString> = server.command.iter().map(OsString::from).collect();
-        let command = ChildCommand::of(&argv, server.cwd.as_deref(), env, output)?;
-        let mut start = ParallelStart::new()?;
-        start.spawn(command)?;
-        let (mut started, failed) = start.finish();
-        let Some(leader) = started.pop() else {
-            return Err(failed.map_or_else(
-                || io::Error::other("it was not started"),
-                |failed| failed.err,
-            ));
-        };
+        let leader =
+            RankProcess::start(ChildCommand::of(&argv, server.cwd.as_deref(), env, output)?)?;
         let guard = Guard::over(leader.pid());
         let guard = guard.inspect_err(
             |err| tracing::warn!(%err, "the guard of the server's children is missing"),
@@ -90,7 +78,7 @@ impl ServerProcess {
 
     /// Checks whether it has exited.
     pub fn exited(&mut self) -> Option<Exit> {
-        self.leader.peek(SystemTime::now()).map(|ended| ended.exit)
+        self.leader.peek().map(|(exit, _)| exit)
     }
 
     /// Sends a signal to its process group.
@@ -101,16 +89,15 @@ impl ServerProcess {
     /// Kills the leftovers of the exited server. Returns the number of living processes.
     pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
         self.leader.signal(libc::SIGKILL);
-        let (pid, mark) = (self.pid(), mark());
+        let (pid, mark) = (self.pid(), &mark());
         let others = ranks.iter().copied().chain([pid]).collect();
-        let trace = Trace { pid, mark: &mark };
-        leftovers.signal_of(&others, trace, Some(Signal::SIGKILL))
+        leftovers.signal(&others, Whose::One { pid, mark }, Some(Signal::SIGKILL))
     }
 
     /// Reaps the process, or abandons it if it does not end.
     pub fn reap(self) {
         drop(self.guard);
-        if self.leader.ended().is_some() {
+        if self.leader.has_ended() {
             self.leader.reap();
         }
     }

@@ -5,13 +5,13 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
 use crate::node::control_group::{ControlGroups, MEMORY, SWAP};
 use crate::node::nvml::GpuMemory;
-use crate::numa::CpuList;
-use crate::process::files::FileLimit;
+use crate::numa::Machine;
 
 pub(crate) mod control_group;
-pub mod host;
 pub mod nvml;
 
 /// The folder in which NVIDIA's kernel driver has one folder per GPU, each with a file
@@ -53,6 +53,44 @@ pub struct NodeGpu {
     pub address: String,
 }
 
+/// Limits on the number of open files (`ulimit -n`); `u64::MAX` means no limit.
+///
+/// The launcher raises its own to the maximum, because a store for many ranks has one or two
+/// connections for each of them, and the usual soft limit is 1024. Ranks keep what the launcher was
+/// given: a program that calls `select` cannot use more, and other programs close all descriptors up
+/// to their limit when they start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimit {
+    /// The limit in force (`ulimit -Sn`).
+    pub soft: u64,
+    /// The limit to which the process may raise it (`ulimit -Hn`).
+    pub hard: u64,
+}
+
+impl FileLimit {
+    /// Returns the limits of this process.
+    pub fn current() -> Option<FileLimit> {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+        Some(FileLimit { soft, hard })
+    }
+
+    /// Returns the same limits with the soft limit raised to the hard one.
+    pub fn raised(self) -> FileLimit {
+        FileLimit {
+            soft: self.hard,
+            ..self
+        }
+    }
+
+    /// Sets the limits of this process.
+    ///
+    /// # Errors
+    /// Returns an error if the hard limit is above that of the process or above `fs.nr_open`.
+    pub fn apply(self) -> nix::Result<()> {
+        setrlimit(Resource::RLIMIT_NOFILE, self.soft, self.hard)
+    }
+}
+
 impl Node {
     /// Reads the facts.
     ///
@@ -71,7 +109,7 @@ impl Node {
                 &fs::read_to_string("/proc/meminfo").unwrap_or_default(),
                 &ControlGroups::of_this_process(),
             ),
-            full_name: host::full_name(),
+            full_name: full_name(),
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?
                 .trim()
                 .to_owned(),
@@ -165,12 +203,10 @@ fn connection_ports() -> Option<(u16, u16)> {
 }
 
 fn cpus() -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mut lines = status.lines();
-    let allowed = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let allowed: Option<CpuList> = allowed.and_then(|list| list.parse().ok());
-    let count = allowed.map(|cpus| cpus.0.len()).filter(|&cpus| cpus > 0);
-    count.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+    match Machine::allowed().0.len() {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        cpus => cpus,
+    }
 }
 
 /// Returns the GPUs that the driver knows and that have a device file on this node (or in this
@@ -213,6 +249,27 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))
         .map(str::trim)
+}
+
+/// Returns the full name of this machine according to `/etc/hosts`, or else its host name. No name
+/// server is asked, because a bad one takes seconds to answer.
+pub fn full_name() -> String {
+    let name = jobs::host::name();
+    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    name_with_domain(&name, &hosts).unwrap_or(name)
+}
+
+/// Returns the first name with a dot on the line of `/etc/hosts` that contains `name`.
+fn name_with_domain(name: &str, hosts: &str) -> Option<String> {
+    let names = |line: &str| -> Vec<String> {
+        let line = line.split('#').next().unwrap_or_default();
+        line.split_whitespace().skip(1).map(str::to_owned).collect()
+    };
+    let known = hosts
+        .lines()
+        .map(names)
+        .find(|names| names.iter().any(|known| known == name))?;
+    known.into_iter().find(|known| known.contains('.'))
 }
 
 #[cfg(test)]
@@ -336,5 +393,35 @@ mod tests {
         );
         assert!(node.cpus > 0 && node.executable.is_absolute());
         assert_eq!((node.uuid.len(), &node.uuid[14..15]), (36, "4"));
+    }
+
+    #[test]
+    fn the_name_with_domain_is_that_of_the_hosts_file() {
+        let hosts = "127.0.0.1 localhost # node1\n10.0.0.1 node1 node1.cluster.org\n";
+        assert_eq!(
+            name_with_domain("node1", hosts).as_deref(),
+            Some("node1.cluster.org")
+        );
+        assert_eq!(
+            (
+                name_with_domain("localhost", hosts),
+                name_with_domain("node2", hosts)
+            ),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn the_limits_of_this_process_can_be_applied_again() {
+        let limit = FileLimit::current().expect("Linux has limits");
+        assert!(limit.soft > 3 && limit.soft <= limit.hard);
+        assert_eq!(
+            limit.raised(),
+            FileLimit {
+                soft: limit.hard,
+                hard: limit.hard
+            }
+        );
+        limit.apply().expect("they are what they are");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{Cli, Environment};
 use crate::cluster::{self, Inferred, slurm};
-use crate::hang::plan::HangPlan;
+use crate::hang::HangPlan;
 use crate::node::Node;
 use crate::plan::eval::{EvalPlan, EvalRequest};
 use crate::plan::meeting::{MeetingPlan, Nodes};

@@ -33,11 +33,11 @@ use jobs::job::Job;
 use jobs::model_server::ModelServer;
 use serde::Serialize;
 
-use crate::hang::plan::HangPlan;
+use crate::hang::HangPlan;
+use crate::node::FileLimit;
 use crate::numa::CpuList;
 use crate::plan::eval::EvalPlan;
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::process::files::FileLimit;
 use crate::say::note::Note;
 
 /// The plan of one launch on this node.

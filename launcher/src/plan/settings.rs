@@ -8,10 +8,10 @@ use anyhow::{Context as _, anyhow, ensure};
 
 use crate::cli::int;
 use crate::cli::{Cli, Environment};
+use crate::node::FileLimit;
 use crate::plan::meeting::MeetingPlan;
 use crate::plan::rendezvous::Backend;
 use crate::plan::{EventLog, FailurePolicy, LogPlan, Sender, SignalPlan};
-use crate::process::files::FileLimit;
 use crate::say::note::Note;
 use crate::signals::names::signal_number;
 

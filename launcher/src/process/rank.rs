@@ -1,14 +1,22 @@
-//! The process of a rank after its start: its exit, signals and reaping.
+//! The process of a rank: its start beside others, its exit, signals and reaping.
+//!
+//! ```text
+//! clone ─► child: own session, streams, … ─► exec     a failure is written into a pipe,
+//! clone ─► child: own session, streams, … ─► exec     exec or the end of a child closes it
+//! the pipe is read to its end ─► ranks, or the first that could not be started
+//! ```
+//! To wait for each rank before the next is created, as `std` does, would leave all CPUs but one
+//! idle, and on a busy machine each rank would wait for its turn.
 
-use std::time::SystemTime;
+use std::io;
 
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-use crate::process::exit::Exit;
-use crate::process::pre_exec;
-use crate::process::usage::Usage;
+use crate::process::command::ChildCommand;
+use crate::process::exit::{Exit, Usage};
+use crate::process::pre_exec::{self, Nursery};
 
 /// A started rank: the leader of a session and of a process group, whose ids are its pid.
 ///
@@ -17,24 +25,69 @@ use crate::process::usage::Usage;
 #[derive(Debug)]
 pub struct RankProcess {
     pid: Pid,
-    ended: Option<RankEnded>,
+    has_ended: bool,
 }
 
-/// How and when a rank ended.
-#[derive(Clone, Copy, Debug)]
-pub struct RankEnded {
-    /// Its exit code or signal.
-    pub exit: Exit,
-    /// The resources that it used; unknown for a process that is no longer a child of the launcher.
-    pub usage: Option<Usage>,
-    /// When the launcher noticed the exit.
-    pub at: SystemTime,
+/// A rank that could not be started.
+#[derive(Debug)]
+pub struct NotStarted {
+    /// Number of ranks before it.
+    pub index: usize,
+    /// The error.
+    pub err: io::Error,
 }
 
 impl RankProcess {
-    /// Returns the rank for this child, which leads a session or is about to create it.
-    pub(crate) fn new(pid: Pid) -> RankProcess {
-        RankProcess { pid, ended: None }
+    /// Starts these ranks, and waits until every one executes its program. If one cannot, the ranks
+    /// after it are killed, as if ranks had been started one after another. Signals to the launcher
+    /// wait meanwhile. The calling thread must live as long as the ranks, because the kernel kills
+    /// them when it ends.
+    pub fn start_all(
+        commands: impl Iterator<Item = io::Result<ChildCommand>>,
+    ) -> (Vec<RankProcess>, Option<NotStarted>) {
+        let not_started = |index, err| Some(NotStarted { index, err });
+        let mut nursery = match Nursery::new() {
+            Ok(nursery) => nursery,
+            Err(err) => return (Vec::new(), not_started(0, err)),
+        };
+        let (mut ranks, mut failed) = (Vec::new(), None);
+        for (index, command) in commands.enumerate() {
+            match command.and_then(|command| nursery.start(command)) {
+                Ok(pid) => ranks.push(RankProcess {
+                    pid,
+                    has_ended: false,
+                }),
+                Err(err) => {
+                    failed = not_started(index, err);
+                    break;
+                }
+            }
+        }
+        match nursery.wait() {
+            // The one with the lowest index, whichever report came first.
+            Ok(reports) => {
+                if let Some(first) = reports.into_iter().min_by_key(|report| report.index) {
+                    let err = io::Error::from_raw_os_error(first.errno);
+                    failed = not_started(first.index as usize, err);
+                }
+            }
+            Err(err) => failed = not_started(0, err),
+        }
+        if let Some(failed) = &failed {
+            for rank in ranks.split_off(failed.index) {
+                rank.signal(libc::SIGKILL);
+                rank.reap();
+            }
+        }
+        (ranks, failed)
+    }
+
+    /// Starts a single process in the same way.
+    pub fn start(command: ChildCommand) -> io::Result<RankProcess> {
+        let (mut started, failed) = RankProcess::start_all(std::iter::once(Ok(command)));
+        let unknown = || io::Error::other("it was not started");
+        let err = || failed.map_or_else(unknown, |failed| failed.err);
+        started.pop().ok_or_else(err)
     }
 
     /// Returns its pid, which is also the id of its process group and session.
@@ -42,27 +95,25 @@ impl RankProcess {
         self.pid
     }
 
-    /// Returns how it ended, if the launcher has noticed.
-    pub fn ended(&self) -> Option<RankEnded> {
-        self.ended
+    /// Returns whether the launcher has noticed its end.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
-    /// Checks whether the leader has ended. Returns `Some` only on the first call that finds it so.
-    pub fn peek(&mut self, now: SystemTime) -> Option<RankEnded> {
-        if self.ended.is_some() {
+    /// Checks whether the leader has ended. Returns its exit code or signal, only on the first call
+    /// that finds it so, and the resources that it used; they are unknown of a process that is no
+    /// longer a child of the launcher.
+    pub fn peek(&mut self) -> Option<(Exit, Option<Usage>)> {
+        if self.has_ended {
             return None;
         }
-        let (exit, usage) = match pre_exec::ended(self.pid) {
+        let ended = match pre_exec::ended(self.pid) {
             Ok(ended) => ended.map(|(exit, usage)| (exit, Some(usage)))?,
-            // It is no longer a child of the launcher, so its exit status is lost.
+            // Its exit status is lost.
             Err(_) => (Exit::Signal(libc::SIGKILL), None),
         };
-        self.ended = Some(RankEnded {
-            exit,
-            usage,
-            at: now,
-        });
-        self.ended
+        self.has_ended = true;
+        Some(ended)
     }
 
     /// Sends `signal` to the whole process group, even if the leader has ended. A group that is
@@ -84,8 +135,7 @@ mod tests {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
     use super::*;
-    use crate::process::command::OutputStream;
-    use crate::process::command::tests::{plan, start};
+    use crate::process::command::tests::{command, plan, start};
 
     impl RankProcess {
         /// Waits for the end of the rank and reaps it.
@@ -96,21 +146,15 @@ mod tests {
                 WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
             )
             .ok();
-            let exit = self
-                .peek(SystemTime::UNIX_EPOCH)
-                .expect("it has ended")
-                .exit;
-            assert!(
-                self.peek(SystemTime::UNIX_EPOCH).is_none(),
-                "an end is told once"
-            );
+            let (exit, _) = self.peek().expect("it has ended");
+            assert!(self.peek().is_none(), "an end is told once");
             self.reap();
             exit
         }
     }
 
     fn sh(script: &str) -> RankProcess {
-        start(&plan(&["/bin/sh", "-c", script]), OutputStream::Null).expect("/bin/sh starts")
+        start(&plan(&["/bin/sh", "-c", script])).expect("/bin/sh starts")
     }
 
     #[test]
@@ -144,5 +188,81 @@ mod tests {
         .expect("our child");
         rank.signal(libc::SIGKILL);
         assert_eq!(rank.wait(), Exit::Code(0));
+    }
+
+    fn start_all(programs: &[&[&str]]) -> (Vec<RankProcess>, Option<NotStarted>) {
+        let commands = programs.iter().map(|argv| command(&plan(argv), None));
+        RankProcess::start_all(commands)
+    }
+
+    #[test]
+    fn ranks_come_back_in_the_order_in_which_they_were_spawned() {
+        let (ranks, failed) = start_all(&[
+            &["sh", "-c", "exit 3"],
+            &["sh", "-c", "exit 4"],
+            &["sh", "-c", "exit 5"],
+        ]);
+        assert!(failed.is_none());
+        assert_eq!(
+            ranks.into_iter().map(RankProcess::wait).collect::<Vec<_>>(),
+            [Exit::Code(3), Exit::Code(4), Exit::Code(5)]
+        );
+    }
+
+    #[test]
+    fn the_first_that_cannot_start_is_named_and_later_ones_are_gone() {
+        let (ranks, failed) = start_all(&[
+            &["sleep", "100"],
+            &["/nonexistent"],
+            &["sleep", "100"],
+            &["/nonexistent"],
+        ]);
+        let failed = failed.expect("two cannot");
+        assert_eq!(
+            (ranks.len(), failed.index, failed.err.kind()),
+            (1, 1, io::ErrorKind::NotFound)
+        );
+        ranks[0].signal(libc::SIGTERM);
+        assert_eq!(
+            ranks.into_iter().map(RankProcess::wait).collect::<Vec<_>>(),
+            [Exit::Signal(libc::SIGTERM)]
+        );
+    }
+
+    #[test]
+    fn nothing_to_start_is_nothing_started() {
+        let (ranks, failed) = start_all(&[]);
+        assert!(ranks.is_empty() && failed.is_none());
+    }
+
+    #[test]
+    fn signals_that_arrive_meanwhile_are_handled_afterwards() {
+        let blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux has it");
+            let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+            line.expect("a mask").to_owned()
+        };
+        let before = blocked();
+        let nursery = Nursery::new().expect("signals can be blocked");
+        assert_ne!(blocked(), before);
+        drop(nursery);
+        assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn a_start_that_is_dropped_has_waited_for_its_children() {
+        let command = command(&plan(&["true"]), None).expect("a command");
+        let mut nursery = Nursery::new().expect("signals can be blocked");
+        let pid = nursery.start(command).expect("a child");
+        drop(nursery);
+        // It executes `true` or has ended; either way it has left our memory.
+        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+        let ours = std::env::current_exe().expect("this program");
+        assert!(program.is_err() || program.is_ok_and(|program| program != ours));
+        RankProcess {
+            pid,
+            has_ended: false,
+        }
+        .reap();
     }
 }

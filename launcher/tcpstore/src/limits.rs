@@ -74,7 +74,7 @@ pub const HALF_REQUEST_PATIENCE: Duration = Duration::from_secs(300);
 /// as they have connected, even on a machine that starts thousands of ranks at once.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// File descriptors reserved for the rest of the launcher: pipes, logs, pidfds.
+/// File descriptors reserved for the rest of the launcher: pipes and logs.
 const LEFT_OVER: usize = 256;
 
 /// Assumed limit of file descriptors where the system does not report one.

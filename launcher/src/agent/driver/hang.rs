@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jobs::layout::RunFolder;
 use jobs::pulse::Pulse;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -19,12 +19,12 @@ use crate::agent::attempt::LocalRank;
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::failure::Hang;
-use crate::hang::plan::OnHang;
+use crate::hang::OnHang;
 use crate::hang::report::{HangReport, reason, some_of};
 use crate::hang::timer::{Expired, FileTimer};
 use crate::hang::watch::{Activity, HangWatch};
 use crate::plan::LaunchPlan;
-use crate::process::sessions;
+use crate::process::proc::{self, Process};
 use crate::rank_id::RankId;
 use crate::say;
 use crate::signals::names::signal_name;
@@ -42,16 +42,8 @@ pub struct HangReports {
     writing: Option<JoinHandle<Written>>,
     /// The processes of ranks that hang, to which `--on-hang` happens after that report.
     hung: Vec<i32>,
-    /// The processes that were not done in time, which get their signals after it.
-    late: Vec<TimedOut>,
-}
-
-/// A process that was not done in time, and gets a signal once the report has been written.
-#[derive(Clone, Debug)]
-struct TimedOut {
-    rank: RankId,
-    pid: i32,
-    signal: Signal,
+    /// The processes of ranks that were not done in time, which get their signals after it.
+    late: Vec<(RankId, Expired)>,
 }
 
 impl HangReports {
@@ -128,11 +120,7 @@ impl LaunchDriver<'_> {
             return;
         }
         self.hangs.hung = hung.iter().map(|hung| hung.pid).collect();
-        let ranks: Vec<(usize, Option<Pulse>)> = hung
-            .into_iter()
-            .map(|hung| (hung.rank.global, hung.stands))
-            .collect();
-        self.explain(&reason(&ranks, self.hang_seconds()));
+        self.explain(&reason(&hung, self.hang_seconds()));
     }
 
     fn hang_seconds(&self) -> u64 {
@@ -142,23 +130,23 @@ impl LaunchDriver<'_> {
     /// Returns what each running rank has done so far.
     fn activities(&self) -> Vec<(RankId, Activity)> {
         let running = self.attempt.running();
-        let pids = running.iter().map(|(_, pid)| *pid).collect();
+        let pids = running.keys().copied().collect();
         let mut cpu: BTreeMap<i32, Duration> = BTreeMap::new();
-        for process in sessions::processes(&pids) {
+        for process in proc::of_sessions(&pids) {
             *cpu.entry(process.session).or_default() += process.cpu;
         }
-        let activity = |rank: RankId, pid: i32| Activity {
+        let activity = |(&pid, rank): (&i32, &&LocalRank)| Activity {
             pid,
             cpu: cpu.get(&pid).copied().unwrap_or_default(),
-            written: self.attempt.rank(rank.index).map_or(0, LocalRank::written),
+            written: rank.written(),
             pulse: self.round.pulses.as_ref().and_then(|pulses| {
-                let file = pulses.path().join(rank.index.to_string());
+                let file = pulses.path().join(rank.id().index.to_string());
                 Pulse::read(&file, pid.cast_unsigned())
             }),
         };
-        let running = running.into_iter();
+        let running = running.iter();
         running
-            .map(|(rank, pid)| (rank, activity(rank, pid)))
+            .map(|running| (running.1.id(), activity(running)))
             .collect()
     }
 
@@ -169,19 +157,22 @@ impl LaunchDriver<'_> {
             return;
         }
         say::warning(format_args!("{reason}: the stacks of all ranks are read"));
-        let last_lines = running.iter().filter_map(|(rank, _)| {
-            let (_, lines) = self.attempt.rank(rank.index)?.last_lines()?;
+        let mut ranks: Vec<_> = running
+            .iter()
+            .map(|(pid, rank)| (rank.id(), *pid))
+            .collect();
+        ranks.sort_unstable();
+        let last_lines = ranks.iter().filter_map(|(rank, pid)| {
+            let (_, lines) = running[pid].last_lines()?;
             Some((rank.global, lines))
         });
         let report = HangReport {
             title: self.plan.title.clone(),
             reason: reason.to_owned(),
             processes: Vec::new(),
-            gpus: Ok(Vec::new()),
+            gpus: None,
             last_lines: last_lines.collect(),
         };
-        let ranks = running.iter();
-        let ranks: Vec<(usize, i32)> = ranks.map(|(rank, pid)| (rank.global, *pid)).collect();
         let folder = self.report_folder();
         self.hangs.number += 1;
         let number = self.hangs.number;
@@ -193,7 +184,7 @@ impl LaunchDriver<'_> {
     pub(super) fn on_timers(&mut self, expired: Vec<Expired>) {
         let (mut reasons, mut late) = (Vec::new(), Vec::new());
         for process in expired {
-            let (pid, scopes) = (process.pid, process.scopes.join("`, `"));
+            let pid = process.pid;
             let Some(rank) = self.rank_with(pid) else {
                 if kill(Pid::from_raw(pid), None).is_ok() {
                     say::warning(format_args!(
@@ -203,14 +194,12 @@ impl LaunchDriver<'_> {
                 }
                 continue;
             };
-            let global = rank.global;
             reasons.push(format!(
-                "a timer of rank {global} (process {pid}) has expired: `{scopes}`"
+                "a timer of rank {} (process {pid}) has expired: `{}`",
+                rank.global,
+                process.scopes.join("`, `")
             ));
-            let signal = process
-                .signal
-                .and_then(|signal| Signal::try_from(signal).ok());
-            late.extend(signal.map(|signal| TimedOut { rank, pid, signal }));
+            late.push((rank, process));
         }
         if reasons.is_empty() || self.group.is_stopping() {
             return;
@@ -225,22 +214,17 @@ impl LaunchDriver<'_> {
 
     /// Returns the rank whose process this is.
     fn rank_with(&self, pid: i32) -> Option<RankId> {
-        let running = self.attempt.running();
-        let pids = running.iter().map(|(_, pid)| *pid).collect();
-        let mut processes = sessions::processes(&pids).into_iter();
-        let process = processes.find(|process| process.pid == pid)?;
-        let mut running = running.into_iter();
-        let (rank, _) = running.find(|(_, pid)| *pid == process.session)?;
-        Some(rank)
+        let process = Process::read(pid).filter(|process| !process.is_dead)?;
+        Some(self.attempt.running().get(&process.session)?.id())
     }
 
     /// Sends the signals of expired timers. A process that has ended meanwhile is left out, because
     /// its number may be that of another one.
     fn end_late(&mut self) {
-        for TimedOut { rank, pid, signal } in std::mem::take(&mut self.hangs.late) {
-            if self.rank_with(pid) != Some(rank) {
+        for (rank, Expired { pid, signal, .. }) in std::mem::take(&mut self.hangs.late) {
+            let Some(signal) = signal.filter(|_| self.rank_with(pid) == Some(rank)) else {
                 continue;
-            }
+            };
             let (rank, name) = (rank.global, signal_name(signal as i32));
             say::warning(format_args!(
                 "process {pid} of rank {rank} gets {name}, because its timer has expired"
@@ -263,21 +247,24 @@ impl LaunchDriver<'_> {
     /// Does what `--on-hang` says to the ranks that hang. One that has ended meanwhile is left out:
     /// its successor is another process.
     fn end_hung(&mut self, report: Option<PathBuf>) -> Vec<GroupEvent> {
-        let mut hung = std::mem::take(&mut self.hangs.hung);
-        hung.retain(|pid| self.attempt.is_running(*pid));
-        if hung.is_empty() || self.plan.hang.then == OnHang::Report {
-            return Vec::new();
+        let (then, seconds) = (self.plan.hang.then, self.hang_seconds());
+        let mut events = Vec::new();
+        for pid in std::mem::take(&mut self.hangs.hung) {
+            let Some(rank) = self.attempt.running_as(pid) else {
+                continue;
+            };
+            let report = report.clone();
+            rank.hang = Some(Hang { seconds, report }).filter(|_| then != OnHang::Report);
+            match then {
+                OnHang::Report => {}
+                OnHang::Abort => events = vec![GroupEvent::Over(LaunchEnd::Failed)],
+                OnHang::Restart => rank.signal(libc::SIGKILL),
+            }
         }
-        for pid in &hung {
-            let (seconds, report) = (self.hang_seconds(), report.clone());
-            self.attempt.note_hang(*pid, Hang { seconds, report });
-        }
-        if self.plan.hang.then == OnHang::Abort {
+        if !events.is_empty() {
             say::error("the launch is ended, because ranks hang (--on-hang abort)");
-            return vec![GroupEvent::Over(LaunchEnd::Failed)];
         }
-        hung.into_iter().for_each(|pid| self.attempt.kill(pid));
-        Vec::new()
+        events
     }
 }
 

@@ -28,15 +28,15 @@ use crate::agent::peers::{NodePeers, alone};
 use crate::events::Event;
 use crate::front::FrontPort;
 use crate::hang::timer::FileTimer;
-use crate::logs::folder::LogFolder;
+use crate::logs::attempt::LogFolder;
 use crate::logs::tail::Tail;
 use crate::model_server::SupervisedServer;
 use crate::model_server::machine::ServerEvent;
+use crate::node::control_group::OomKills;
 use crate::page::LivePage;
 use crate::plan::{FailurePolicy, LaunchPlan, Sender};
 use crate::process::exit::CANNOT_RUN;
 use crate::process::leftover::Leftovers;
-use crate::process::oom::OomKills;
 use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
 use crate::say::{self, Level};
@@ -273,7 +273,7 @@ impl<'a> LaunchDriver<'a> {
         // list all children each time; what is missed here is reaped with the next, or when the
         // leftovers are swept.
         if exited.is_empty() {
-            self.leftovers.reap(self.attempt.pids());
+            self.leftovers.reap(&self.attempt.pids());
         }
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.

@@ -7,9 +7,9 @@ use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LossReason, Scope};
 use crate::events::Event;
-use crate::logs::attempt::{AttemptLogs, LoggedRank};
+use crate::logs::attempt::AttemptLogs;
 use crate::page::LivePage;
-use crate::process::leftover::{Reach, Trace};
+use crate::process::leftover::Whose;
 use crate::say::{self, Level};
 use crate::supervision::Restart;
 
@@ -107,17 +107,11 @@ impl LaunchDriver<'_> {
 
     /// Creates new log files for these ranks. Prints what is wrong if that fails.
     fn logs(&self, ranks: impl Iterator<Item = usize>) -> Option<AttemptLogs> {
-        let writer = |index| LoggedRank {
-            rank: self.round.rank(index),
-            attempt: self.group.attempt(index),
-        };
-        let writers: Vec<LoggedRank> = ranks.map(writer).collect();
-        match &self.folder {
-            Some(folder) => AttemptLogs::create(folder, self.plan, &writers)
-                .inspect_err(|err| say::error(format_args!("{err:#}")))
-                .ok(),
-            None => Some(AttemptLogs::disabled(writers.len())),
-        }
+        let with_count = |index| (self.round.rank(index), self.group.attempt(index));
+        let ranks: Vec<_> = ranks.map(with_count).collect();
+        AttemptLogs::create(self.folder.as_ref(), self.plan, &ranks)
+            .inspect_err(|err| say::error(format_args!("{err:#}")))
+            .ok()
     }
 
     /// Starts a rank again that has failed on its own.
@@ -204,24 +198,24 @@ impl LaunchDriver<'_> {
         // The built-in programs start no daemons; what they leave behind is a hung simulator.
         self.leftovers
             .leave_daemons(is_success && !self.plan.is_built_in);
-        let reach = match groups_know {
-            true => Reach::OutsideGroups,
-            false => Reach::All,
+        let all = match groups_know {
+            true => Whose::OutsideGroups,
+            false => Whose::All,
         };
-        let living = self.signal_leftovers(scope, reach, Some(Signal::SIGTERM));
+        let living = self.signal_leftovers(scope, all, Some(Signal::SIGTERM));
         (living == 0).then_some(GroupEvent::Swept(scope))
     }
 
     /// Returns an event for every awaited set of leftovers that has ended.
     pub(super) fn swept(&self) -> Vec<GroupEvent> {
         let mut scopes = self.group.sweeping();
-        scopes.retain(|scope| self.signal_leftovers(*scope, Reach::All, None) == 0);
+        scopes.retain(|scope| self.signal_leftovers(*scope, Whose::All, None) == 0);
         scopes.into_iter().map(GroupEvent::Swept).collect()
     }
 
     /// Kills what did not end after SIGTERM.
     pub(super) fn kill_leftovers(&self, scope: Scope) {
-        let living = self.signal_leftovers(scope, Reach::All, Some(Signal::SIGKILL));
+        let living = self.signal_leftovers(scope, Whose::All, Some(Signal::SIGKILL));
         let whose = match scope {
             Scope::All => "ranks".to_owned(),
             Scope::One(rank) => format!("rank {}", self.round.rank(rank).global),
@@ -231,16 +225,20 @@ impl LaunchDriver<'_> {
         ));
     }
 
-    /// Sends `signal` to what these ranks have left behind, and returns how many processes live.
-    fn signal_leftovers(&self, scope: Scope, reach: Reach, signal: Option<Signal>) -> usize {
-        let pids = self.attempt.pids();
-        let Scope::One(rank) = scope else {
-            return self.leftovers.signal(pids, reach, signal);
+    /// Sends `signal` to what these ranks have left behind, of all ranks to `all`. Returns how many
+    /// processes live.
+    fn signal_leftovers(&self, scope: Scope, all: Whose<'_>, signal: Option<Signal>) -> usize {
+        let mark;
+        let whose = match scope {
+            Scope::All => all,
+            Scope::One(rank) => {
+                let Some(pid) = self.attempt.rank(rank).and_then(LocalRank::pid) else {
+                    return 0;
+                };
+                mark = self.round.mark(rank);
+                Whose::One { pid, mark: &mark }
+            }
         };
-        let Some(pid) = self.attempt.rank(rank).and_then(LocalRank::pid) else {
-            return 0;
-        };
-        let mark = &self.round.mark(rank);
-        self.leftovers.signal_of(pids, Trace { pid, mark }, signal)
+        self.leftovers.signal(&self.attempt.pids(), whose, signal)
     }
 }

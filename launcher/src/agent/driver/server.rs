@@ -56,11 +56,10 @@ impl LaunchDriver<'_> {
 
     /// Checks whether the server has ended, and returns the events that follow from that.
     pub(super) fn server_exited(&mut self) -> Vec<GroupEvent> {
-        let ranks = self.attempt.pids();
         let Some(server) = &mut self.server else {
             return Vec::new();
         };
-        let news = server.exited(&self.leftovers, ranks);
+        let news = server.exited(&self.leftovers, &self.attempt.pids());
         self.served(news)
     }
 
@@ -77,7 +76,7 @@ impl LaunchDriver<'_> {
 
     /// Waits until no process of the server is left. A signal during the wait kills the server.
     pub(super) async fn end_server(&mut self) {
-        let ranks = self.attempt.pids();
+        let ranks = &self.attempt.pids();
         let Some(server) = &mut self.server else {
             return;
         };

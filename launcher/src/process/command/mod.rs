@@ -1,53 +1,41 @@
 //! The command of one rank in the form that `exec` takes: program, arguments, environment, streams
-//! and CPUs.
+//! and CPUs. The environment has layers: the launcher's own, what the launch sets for all ranks, and
+//! what each rank has for itself.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsString};
-use std::fs::{File, OpenOptions};
+use std::env;
+use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use nix::sched::CpuSet;
 
+use crate::node::FileLimit;
 use crate::numa::CpuList;
 use crate::plan::RankPlan;
-use crate::process::environment::ChildEnvironment;
-use crate::process::files::FileLimit;
 
-/// The destination of an output stream.
-#[derive(Debug)]
-pub enum OutputStream {
-    /// The launcher's own stream.
-    Inherit,
-    /// No destination: the output is discarded.
-    Null,
-    /// A file.
-    File(File),
-}
-
-/// The destinations of a rank's two output streams. Standard input is always inherited.
-#[derive(Debug)]
+/// The files that become a rank's two output streams; `None` inherits the launcher's. Standard input
+/// is always inherited.
+#[derive(Debug, Default)]
 pub struct ChildOutput {
     /// Destination of standard output.
-    pub stdout: OutputStream,
+    pub stdout: Option<File>,
     /// Destination of standard error.
-    pub stderr: OutputStream,
+    pub stderr: Option<File>,
 }
 
 /// The command of one rank, ready to be started.
 #[derive(Debug)]
-pub struct ChildCommand<'a> {
+pub struct ChildCommand {
     /// The program and its arguments. The program is looked up in the `PATH` of `env`, as `execvpe`
     /// does.
     pub argv: Vec<CString>,
     /// The environment as `NAME=value` entries, each name once.
-    pub env: Vec<Cow<'a, CStr>>,
-    /// The file that becomes standard output; `None` inherits the launcher's.
-    pub stdout: Option<File>,
-    /// The file that becomes standard error; `None` inherits the launcher's.
-    pub stderr: Option<File>,
+    pub env: Vec<CString>,
+    /// Where it writes to.
+    pub output: ChildOutput,
     /// The CPUs that the rank may use; `None` inherits the launcher's.
     pub cpus: Option<CpuSet>,
     /// The limits on open files; `None` inherits the launcher's.
@@ -56,15 +44,15 @@ pub struct ChildCommand<'a> {
     pub folder: Option<CString>,
 }
 
-impl<'a> ChildCommand<'a> {
+impl ChildCommand {
     /// Returns the command of `rank`. `env` overrides the `common` environment, and the rank's own
     /// variables override both.
     pub fn new(
         rank: &RankPlan,
-        common: &'a ChildEnvironment,
+        common: &ChildEnvironment,
         env: &BTreeMap<String, String>,
         output: ChildOutput,
-    ) -> io::Result<ChildCommand<'a>> {
+    ) -> io::Result<ChildCommand> {
         let env = common.with(&[env, &rank.env])?;
         Ok(ChildCommand {
             cpus: rank.cpus.as_ref().map(set),
@@ -72,14 +60,13 @@ impl<'a> ChildCommand<'a> {
         })
     }
 
-    /// Returns the command of a process that is not a rank. `env` overrides the launcher's
-    /// environment.
+    /// Returns the command of a process that is not a rank, with this environment.
     pub fn of(
         argv: &[OsString],
         folder: Option<&Path>,
-        env: Vec<Cow<'a, CStr>>,
+        env: Vec<CString>,
         output: ChildOutput,
-    ) -> io::Result<ChildCommand<'a>> {
+    ) -> io::Result<ChildCommand> {
         if argv.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -91,30 +78,11 @@ impl<'a> ChildCommand<'a> {
         Ok(ChildCommand {
             argv: argv.iter().map(word).collect::<Result<_, _>>()?,
             env,
-            stdout: output.stdout.open()?,
-            stderr: output.stderr.open()?,
+            output,
             cpus: None,
             open_files: None,
             folder: folder.transpose()?,
         })
-    }
-
-    /// Sets the limits on open files.
-    pub fn with_open_files(self, limit: Option<FileLimit>) -> ChildCommand<'a> {
-        ChildCommand {
-            open_files: limit,
-            ..self
-        }
-    }
-}
-
-impl OutputStream {
-    fn open(self) -> io::Result<Option<File>> {
-        match self {
-            OutputStream::Inherit => Ok(None),
-            OutputStream::Null => OpenOptions::new().write(true).open("/dev/null").map(Some),
-            OutputStream::File(file) => Ok(Some(file)),
-        }
     }
 }
 
@@ -126,6 +94,44 @@ fn set(cpus: &CpuList) -> CpuSet {
         let _ = set.set(cpu);
     }
     set
+}
+
+/// The environment that all ranks of this node share, as `NAME=value` entries for `exec`, sorted by
+/// name.
+#[derive(Clone, Debug, Default)]
+pub struct ChildEnvironment(BTreeMap<Vec<u8>, CString>);
+
+impl ChildEnvironment {
+    /// Returns the launcher's environment, overridden by these variables.
+    pub fn inherited(over: &BTreeMap<String, String>) -> io::Result<ChildEnvironment> {
+        let mut all = ChildEnvironment::default();
+        for (name, value) in env::vars_os() {
+            all.set(name.into_vec(), &value.into_vec())?;
+        }
+        all.overridden(over)
+    }
+
+    /// Returns the entries overridden by these variables; later maps override earlier ones.
+    pub fn with(&self, over: &[&BTreeMap<String, String>]) -> io::Result<Vec<CString>> {
+        let mut all = self.clone();
+        for over in over {
+            all = all.overridden(over)?;
+        }
+        Ok(all.0.into_values().collect())
+    }
+
+    fn overridden(mut self, over: &BTreeMap<String, String>) -> io::Result<ChildEnvironment> {
+        for (name, value) in over {
+            self.set(name.as_bytes().to_vec(), value.as_bytes())?;
+        }
+        Ok(self)
+    }
+
+    fn set(&mut self, name: Vec<u8>, value: &[u8]) -> io::Result<()> {
+        let entry = CString::new([&name, &b"="[..], value].concat())?;
+        self.0.insert(name, entry);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

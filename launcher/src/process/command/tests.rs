@@ -3,7 +3,6 @@ use std::io::{Read as _, Seek as _};
 use super::*;
 use crate::plan::Streams;
 use crate::process::rank::RankProcess;
-use crate::process::start::ParallelStart;
 
 /// Returns the plan of a rank without variables of its own.
 pub(crate) fn plan(argv: &[&str]) -> RankPlan {
@@ -19,23 +18,32 @@ pub(crate) fn plan(argv: &[&str]) -> RankPlan {
 }
 
 /// Starts a single rank.
-pub(crate) fn start(rank: &RankPlan, stdout: OutputStream) -> io::Result<RankProcess> {
+pub(crate) fn start(rank: &RankPlan) -> io::Result<RankProcess> {
+    RankProcess::start(command(rank, None)?)
+}
+
+pub(crate) fn command(rank: &RankPlan, stdout: Option<File>) -> io::Result<ChildCommand> {
     let common = ChildEnvironment::inherited(&BTreeMap::new())?;
     let output = ChildOutput {
         stdout,
-        stderr: OutputStream::Inherit,
+        stderr: None,
     };
-    let mut start = ParallelStart::new()?;
-    start.spawn(ChildCommand::new(rank, &common, &BTreeMap::new(), output)?)?;
-    let (mut ranks, failed) = start.finish();
-    failed.map_or_else(|| Ok(ranks.remove(0)), |failed| Err(failed.err))
+    ChildCommand::new(rank, &common, &BTreeMap::new(), output)
 }
 
 /// Returns a rank's pid and what it writes to standard output until it ends.
 pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
+    output_with(rank, None)
+}
+
+fn output_with(rank: &RankPlan, open_files: Option<FileLimit>) -> (i32, String) {
     let mut file = tempfile::tempfile().expect("a file");
-    let rank =
-        start(rank, OutputStream::File(file.try_clone().expect("a copy"))).expect("it starts");
+    let command = command(rank, file.try_clone().ok()).expect("a command");
+    let rank = RankProcess::start(ChildCommand {
+        open_files,
+        ..command
+    });
+    let rank = rank.expect("it starts");
     let pid = rank.pid().as_raw();
     rank.reap();
     let mut text = String::new();
@@ -46,26 +54,11 @@ pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
 
 #[test]
 fn a_rank_has_the_limit_on_files_that_it_is_given() {
-    let common = ChildEnvironment::inherited(&BTreeMap::new()).expect("an environment");
     let limit = FileLimit {
         soft: 77,
         ..FileLimit::current().expect("Linux has limits")
     };
-    let mut file = tempfile::tempfile().expect("a file");
-    let output = ChildOutput {
-        stdout: OutputStream::File(file.try_clone().expect("a copy")),
-        stderr: OutputStream::Inherit,
-    };
-    let plan = plan(&["sh", "-c", "ulimit -Sn"]);
-    let command = ChildCommand::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
-    let mut start = ParallelStart::new().expect("signals can be blocked");
-    start
-        .spawn(command.with_open_files(Some(limit)))
-        .expect("it starts");
-    start.finish().0.remove(0).reap();
-    let mut text = String::new();
-    file.rewind().expect("a file");
-    file.read_to_string(&mut text).expect("text");
+    let (_, text) = output_with(&plan(&["sh", "-c", "ulimit -Sn"]), Some(limit));
     assert_eq!(text, "77\n");
 }
 
@@ -99,12 +92,9 @@ fn a_file_that_may_not_be_executed_is_passed_over_for_one_that_may() {
         env: BTreeMap::from([("PATH".to_owned(), path)]),
         ..plan(&["both", "found"])
     };
-    let err = start(
-        &with_path(format!("{barred}:{allowed}")),
-        OutputStream::Null,
-    )
-    .map(RankProcess::reap)
-    .expect_err("one may not be executed, the other is not there");
+    let err = start(&with_path(format!("{barred}:{allowed}")))
+        .map(RankProcess::reap)
+        .expect_err("one may not be executed, the other is not there");
     assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
     std::os::unix::fs::symlink("/bin/echo", folders[1].path().join("both")).expect("a link");
     assert_eq!(
@@ -115,6 +105,40 @@ fn a_file_that_may_not_be_executed_is_passed_over_for_one_that_may() {
 
 #[test]
 fn an_empty_command_line_has_no_command() {
-    let err = start(&plan(&[]), OutputStream::Null).expect_err("no program");
+    let err = start(&plan(&[])).expect_err("no program");
     assert_eq!(err.to_string(), "there is no program");
+}
+
+fn map(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
+    variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+#[test]
+fn each_variable_is_there_once_and_the_last_word_counts() {
+    let launch =
+        ChildEnvironment::inherited(&map(&[("A", "launch"), ("B", "launch"), ("C", "launch")]));
+    let launch = launch.expect("no NUL in it");
+    let own = [
+        map(&[("A", "round"), ("B", "round")]),
+        map(&[("A", "rank")]),
+    ];
+    let found = launch.with(&[&own[0], &own[1]]).expect("no NUL in it");
+    let of = |name: &str| {
+        found
+            .iter()
+            .filter(|entry| entry.to_bytes().starts_with(name.as_bytes()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("A="), [&c"A=rank".to_owned()]);
+    assert_eq!(of("B="), [&c"B=round".to_owned()]);
+    assert_eq!(of("C="), [&c"C=launch".to_owned()]);
+    assert_eq!(of("PATH=").len(), 1);
+}
+
+#[test]
+fn a_value_that_no_program_can_be_given_is_refused() {
+    assert!(ChildEnvironment::inherited(&map(&[("A", "a\0b")])).is_err());
 }

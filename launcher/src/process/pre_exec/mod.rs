@@ -13,7 +13,6 @@
 //! been removed.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -24,11 +23,9 @@ use nix::sched::CpuSet;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{Pid, getpid};
 
+use crate::node::FileLimit;
 use crate::process::command::ChildCommand;
-use crate::process::exit::Exit;
-use crate::process::files::FileLimit;
-use crate::process::search;
-use crate::process::usage::Usage;
+use crate::process::exit::{Exit, Usage};
 use kernel::call;
 
 mod kernel;
@@ -41,6 +38,9 @@ const MAX_SIGNAL: c_int = 64;
 
 /// The shell that runs a script without `#!`, as `execvp` does.
 const SHELL: &CStr = c"/bin/sh";
+
+/// Folders of a rank without `PATH` (glibc's `_CS_PATH`).
+const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 
 /// Bytes of a signal set of the kernel.
 const SIGNAL_SET: usize = 8;
@@ -73,35 +73,22 @@ struct Orders {
     index: u32,
     launcher: Pid,
     reports: RawFd,
-    stdout: Option<File>,
-    stderr: Option<File>,
-    folder: Option<CString>,
-    cpus: Option<CpuSet>,
-    open_files: Option<FileLimit>,
     signals: Vec<c_int>,
+    command: ChildCommand,
+    /// The files to try for the program, in their order.
     files: Vec<CString>,
-    argv: Words,
-    env: Words,
+    /// Pointers to what the command has, which end with a null pointer.
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
     /// The arguments for the shell: itself, the script, and those of the program.
     script: Vec<*const c_char>,
 }
 
-/// C strings, and a list of pointers to them that ends with a null pointer.
-#[derive(Debug)]
-struct Words {
-    pointers: Vec<*const c_char>,
-    _words: Vec<CString>,
-}
-
-impl Words {
-    fn new(words: Vec<CString>) -> Words {
-        // The pointers stay valid when the vector moves: they lead to what its strings own.
-        let pointers = words.iter().map(|word| word.as_ptr());
-        Words {
-            pointers: pointers.chain([ptr::null()]).collect(),
-            _words: words,
-        }
-    }
+/// Returns pointers to these words, and a null pointer behind them. They stay valid when the vector
+/// moves: they lead to what its strings own.
+fn pointers(words: &[CString]) -> Vec<*const c_char> {
+    let pointers = words.iter().map(|word| word.as_ptr());
+    pointers.chain([ptr::null()]).collect()
 }
 
 impl ExecReport {
@@ -142,29 +129,22 @@ impl Nursery {
     ///
     /// The thread that creates ranks must live as long as they do: `PR_SET_PDEATHSIG` refers to the
     /// thread, not to the process.
-    pub fn start(&mut self, command: ChildCommand<'_>) -> io::Result<Pid> {
+    pub fn start(&mut self, command: ChildCommand) -> io::Result<Pid> {
         let Some(reports) = &self.writer else {
             return Err(io::Error::other("the start is over"));
         };
         let program = command.argv.first().ok_or(Errno::ENOENT)?;
-        let script = [SHELL.as_ptr(), ptr::null()]
-            .into_iter()
-            .chain(command.argv.iter().skip(1).map(|word| word.as_ptr()))
-            .chain([ptr::null()]);
+        let argv = pointers(&command.argv);
         let mut child = Box::new(Orders {
             index: u32::try_from(self.children.len()).map_err(io::Error::other)?,
             launcher: getpid(),
             reports: reports.as_raw_fd(),
             signals: self.signals.clone(),
-            files: search::candidates(program, command.env.iter().map(AsRef::as_ref)),
-            script: script.collect(),
-            stdout: command.stdout,
-            stderr: command.stderr,
-            folder: command.folder,
-            cpus: command.cpus,
-            open_files: command.open_files,
-            argv: Words::new(command.argv),
-            env: Words::new(command.env.into_iter().map(Into::into).collect()),
+            files: candidates(program, command.env.iter().map(AsRef::as_ref)),
+            script: [&[SHELL.as_ptr(), ptr::null()], &argv[1..]].concat(),
+            env: pointers(&command.env),
+            argv,
+            command,
         });
         let mut stack = vec![0_u128; STACK];
         // SAFETY: the stack grows down from the end of a vector, which is aligned to 16 bytes and
@@ -264,19 +244,20 @@ fn prepare(orders: &Orders) -> Result<(), c_int> {
         if call(libc::SYS_getppid, [0; 5])? != orders.launcher.as_raw() as usize {
             return Err(libc::ESRCH);
         }
-        for (file, stream) in [(&orders.stdout, 1), (&orders.stderr, 2)] {
+        let ChildCommand { output, .. } = &orders.command;
+        for (file, stream) in [(&output.stdout, 1), (&output.stderr, 2)] {
             if let Some(file) = file {
                 call(libc::SYS_dup3, [file.as_raw_fd() as usize, stream, 0, 0, 0])?;
             }
         }
-        if let Some(folder) = &orders.folder {
+        if let Some(folder) = &orders.command.folder {
             call(libc::SYS_chdir, [folder.as_ptr().addr(), 0, 0, 0, 0])?;
         }
-        if let Some(cpus) = &orders.cpus {
+        if let Some(cpus) = &orders.command.cpus {
             let set = [0, size_of::<CpuSet>(), (&raw const *cpus).addr(), 0, 0];
             call(libc::SYS_sched_setaffinity, set)?;
         }
-        if let Some(FileLimit { soft, hard }) = orders.open_files {
+        if let Some(FileLimit { soft, hard }) = orders.command.open_files {
             let (which, limit) = (libc::RLIMIT_NOFILE as usize, [soft, hard]);
             // A limit that the rank may not have stays as it is.
             let _ = call(libc::SYS_prlimit64, [0, which, limit.as_ptr().addr(), 0, 0]);
@@ -288,7 +269,7 @@ fn prepare(orders: &Orders) -> Result<(), c_int> {
 
 /// In the child: executes the program. Returns the error number if that fails, as `execvp` does.
 fn become_program(orders: &mut Orders) -> c_int {
-    let [argv, env] = [&orders.argv, &orders.env].map(|words| words.pointers.as_ptr().addr());
+    let [argv, env] = [&orders.argv, &orders.env].map(|words| words.as_ptr().addr());
     let mut failed = libc::ENOENT;
     for file in &orders.files {
         let path = file.as_ptr();
@@ -305,7 +286,7 @@ fn become_program(orders: &mut Orders) -> c_int {
             };
         }
         let Err(errno) = result else { continue };
-        if !search::goes_on(errno) {
+        if !goes_on(errno) {
             return errno;
         }
         // A file that may not be executed tells more than folders without the file.
@@ -341,6 +322,39 @@ fn close_others_on_exec() {
     // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory; a
     // failure is harmless.
     let _ = unsafe { call(libc::SYS_close_range, [3, last, flag, 0, 0]) };
+}
+
+/// Returns where `execvp` would look for a program, as a list made before the child exists, which may
+/// allocate nothing: the files to try for `program`, in their order. `env` has the `NAME=value` entries of
+/// the rank, whose `PATH` counts. A name with a slash is the only candidate; an empty folder in
+/// `PATH` means the working directory.
+fn candidates<'a>(program: &CStr, env: impl IntoIterator<Item = &'a CStr>) -> Vec<CString> {
+    let name = program.to_bytes();
+    if name.contains(&b'/') {
+        return vec![program.to_owned()];
+    }
+    if name.is_empty() {
+        return Vec::new();
+    }
+    let path = env
+        .into_iter()
+        .find_map(|entry| entry.to_bytes().strip_prefix(b"PATH="));
+    path.unwrap_or(USUAL_PATH)
+        .split(|&byte| byte == b':')
+        .map(|folder| match folder {
+            [] => name.to_vec(),
+            folder => [folder, b"/", name].concat(),
+        })
+        .filter_map(|file| CString::new(file).ok())
+        .collect()
+}
+
+/// Returns whether the search goes on after this error of `exec`, as glibc's does.
+fn goes_on(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EACCES | libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT
+    )
 }
 
 /// Sends `signal` to a process group. Real-time signals work too, for which `nix` has no names. A

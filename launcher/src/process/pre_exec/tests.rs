@@ -1,7 +1,6 @@
 use super::*;
 use crate::numa::CpuList;
 use crate::plan::RankPlan;
-use crate::process::command::OutputStream;
 use crate::process::command::tests::{output, plan, start};
 
 fn sh(script: &str) -> (i32, String) {
@@ -68,7 +67,7 @@ fn a_descriptor_of_ours_does_not_reach_a_rank() {
 
 #[test]
 fn a_rank_dies_with_the_thread_that_started_it() {
-    let start = || start(&plan(&["sleep", "100"]), OutputStream::Inherit).expect("sleep starts");
+    let start = || start(&plan(&["sleep", "100"])).expect("sleep starts");
     let rank = std::thread::spawn(start).join().expect("no panic");
     assert_eq!(rank.wait(), Exit::Signal(libc::SIGKILL));
 }
@@ -76,4 +75,26 @@ fn a_rank_dies_with_the_thread_that_started_it() {
 #[test]
 fn of_a_stranger_nothing_is_known() {
     assert!(ended(Pid::from_raw(1)).is_err());
+}
+
+#[test]
+fn a_name_is_looked_for_in_each_folder_of_the_rank_s_path() {
+    for (program, env, files) in [
+        (
+            c"p",
+            &[c"HOME=/a", c"PATH=/x::/y/"][..],
+            &["/x/p", "p", "/y//p"][..],
+        ),
+        // A name with a slash is taken as it is.
+        (c"./p", &[c"PATH=/x"], &["./p"]),
+        // Without a path, the usual folders are searched.
+        (c"p", &[c"XPATH=/x"], &["/bin/p", "/usr/bin/p"]),
+        (c"", &[c"PATH=/x"], &[]),
+    ] {
+        let found = candidates(program, env.iter().copied()).into_iter();
+        let found: Vec<_> = found
+            .map(|file| file.into_string().expect("text"))
+            .collect();
+        assert_eq!(found, files, "{program:?}");
+    }
 }

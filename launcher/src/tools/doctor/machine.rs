@@ -10,8 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
 use crate::node::control_group::{MEMORY, PROCESSES};
-use crate::node::{host, kib};
-use crate::process::files::FileLimit;
+use crate::node::{FileLimit, full_name, kib};
 use crate::tools::doctor::Site;
 use crate::tools::doctor::check::Finding;
 
@@ -82,7 +81,7 @@ fn of_system(release: &str, kernel: &str) -> Finding {
     let found = format!(
         "rrun {} on {}: {}, Linux {kernel}, {}",
         env!("CARGO_PKG_VERSION"),
-        host::full_name(),
+        full_name(),
         distribution.unwrap_or("unknown distribution"),
         std::env::consts::ARCH,
     );
