@@ -7,8 +7,8 @@
 //! SIGKILL                        the kernel kills the ranks (`process::pre_exec`)
 //! under SLURM: SIGTERM           counts once, however often it comes; SLURM also sends it to the
 //!                                ranks of a step: see [`handler`]
-//!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
-//! SIGUSR2 otherwise              unless listed, asks for stacks and ends nothing: see [`Notices`]
+//!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing
+//! SIGUSR2 otherwise              unless listed, asks for stacks and ends nothing
 //! ```
 //! The handlers are installed before anything else is done ([`Caught`]), when no other thread exists
 //! and what a signal means may not be known yet. No signal is blocked: children would inherit that.
@@ -62,10 +62,8 @@ pub struct Caught {
 pub struct LaunchSignals {
     /// Those that end the launch.
     pub ends: Signals,
-    /// Those that announce its end.
-    pub notices: Notices,
-    /// Those that ask for stacks.
-    pub stack_requests: Notices,
+    /// Those that end nothing: SLURM announces the end by them, and anyone else asks for stacks.
+    pub notices: Streams<i32>,
     /// A message for each listed signal that cannot be handled.
     pub notes: Vec<String>,
 }
@@ -102,7 +100,11 @@ impl Caught {
 
     /// Gives the signals the meaning that they have in a launch.
     pub fn with(mut self, plan: &SignalPlan) -> LaunchSignals {
-        let [announcements, stack_requests] = notices(plan).map(|numbers| self.take(numbers));
+        // They are received even if they were ignored before.
+        let mut stream = |number| self.streams.remove(&number).or_else(|| open(number).ok());
+        let notices = notices(plan).into_iter();
+        let notices = notices.filter_map(|number| Some((number, stream(number)?)));
+        let notices = Streams(notices.collect());
         let received = |number| ReceivedSignal {
             number,
             is_listed: plan.numbers.contains(&number),
@@ -111,33 +113,40 @@ impl Caught {
         let streams = streams.map(|(number, stream)| (received(number), stream));
         LaunchSignals {
             ends: Signals {
-                streams: streams.collect(),
+                streams: Streams(streams.collect()),
                 early: None,
                 sender: plan.sender,
                 is_terminated: false,
             },
-            notices: announcements,
-            stack_requests,
+            notices,
             notes: self.notes,
         }
     }
+}
 
-    /// Returns the streams of signals that do not end the launch, even if they were ignored before.
-    fn take(&mut self, numbers: Vec<i32>) -> Notices {
-        let mut stream = |number| self.streams.remove(&number).or_else(|| open(number).ok());
-        let streams = numbers.into_iter();
-        Notices {
-            streams: streams
-                .filter_map(|number| Some((number, stream(number)?)))
-                .collect(),
-        }
+/// Signals, each with what it means.
+#[derive(Debug)]
+pub struct Streams<T>(Vec<(T, tokio::signal::unix::Signal)>);
+
+impl<T: Copy> Streams<T> {
+    /// Waits for the next signal. Cancel-safe: dropping the future loses none.
+    pub async fn recv(&mut self) -> T {
+        poll_fn(|context| {
+            for (meaning, stream) in &mut self.0 {
+                if stream.poll_recv(context) == Poll::Ready(Some(())) {
+                    return Poll::Ready(*meaning);
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 
 /// The signals that end the launch.
 #[derive(Debug)]
 pub struct Signals {
-    streams: Vec<(ReceivedSignal, tokio::signal::unix::Signal)>,
+    streams: Streams<ReceivedSignal>,
     /// A signal that arrived before the launch began.
     early: Option<ReceivedSignal>,
     sender: Sender,
@@ -158,19 +167,12 @@ impl Signals {
         if let Some(early) = self.early.take() {
             return early;
         }
-        poll_fn(|context| {
-            for (received, stream) in &mut self.streams {
-                // A duplicate is dropped, and the stream polled again, so that it wakes the task
-                // for the next signal.
-                while stream.poll_recv(context) == Poll::Ready(Some(())) {
-                    if !is_copy(self.sender, &mut self.is_terminated, received.number) {
-                        return Poll::Ready(*received);
-                    }
-                }
+        loop {
+            let received = self.streams.recv().await;
+            if !is_copy(self.sender, &mut self.is_terminated, received.number) {
+                return received;
             }
-            Poll::Pending
-        })
-        .await
+        }
     }
 
     /// Returns the next signal, if it has arrived by now.
@@ -190,41 +192,17 @@ impl Signals {
     }
 }
 
-/// Signals that end nothing: they tell the ranks to save their work, or ask for their stacks.
-#[derive(Debug)]
-pub struct Notices {
-    streams: Vec<(i32, tokio::signal::unix::Signal)>,
-}
-
-impl Notices {
-    /// Waits for the next signal and returns its number. Cancel-safe: dropping the future loses
-    /// none.
-    pub async fn recv(&mut self) -> i32 {
-        poll_fn(|context| {
-            for (number, stream) in &mut self.streams {
-                if stream.poll_recv(context) == Poll::Ready(Some(())) {
-                    return Poll::Ready(*number);
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-/// Returns the signals that announce the end, and those that ask for stacks. SLURM announces the
-/// time limit, if the user asks for that (`--signal=USR1@120`).
-fn notices(plan: &SignalPlan) -> [Vec<i32>; 2] {
-    let unless_listed = |numbers: &[i32]| {
-        let numbers = numbers.iter().copied();
-        numbers
-            .filter(|number| !plan.numbers.contains(number))
-            .collect()
+/// Returns the signals that end nothing. SLURM announces the time limit by one, if the user asks for
+/// that (`--signal=USR1@120`).
+fn notices(plan: &SignalPlan) -> Vec<i32> {
+    let numbers: &[i32] = match plan.sender {
+        Sender::Anyone => &[libc::SIGUSR2],
+        Sender::SlurmToScript | Sender::SlurmToStep => &[libc::SIGUSR1, libc::SIGUSR2],
     };
-    match plan.sender {
-        Sender::Anyone => [Vec::new(), unless_listed(&[libc::SIGUSR2])],
-        _ => [unless_listed(&[libc::SIGUSR1, libc::SIGUSR2]), Vec::new()],
-    }
+    let numbers = numbers.iter().copied();
+    numbers
+        .filter(|number| !plan.numbers.contains(number))
+        .collect()
 }
 
 /// Returns whether this is a duplicate of SLURM's SIGTERM; `is_terminated` remembers the first one.
@@ -350,7 +328,7 @@ mod tests {
             let plan = plan(Sender::SlurmToScript, &[libc::SIGTERM]);
             let signals = Caught::unless(&plan.numbers, ignored).with(&plan);
             let is_end = |number| {
-                let streams = &signals.ends.streams;
+                let streams = &signals.ends.streams.0;
                 streams
                     .iter()
                     .any(|(received, _)| received.number == number)
@@ -364,13 +342,13 @@ mod tests {
     }
 
     #[test]
-    fn only_slurm_announces_and_what_is_listed_is_an_end() {
+    fn only_slurm_announces_by_both_and_what_is_listed_is_an_end() {
         let [usr1, usr2] = [libc::SIGUSR1, libc::SIGUSR2];
         for (sender, listed, wanted) in [
-            (Sender::Anyone, vec![], [vec![], vec![usr2]]),
-            (Sender::Anyone, vec![usr2], [vec![], vec![]]),
-            (Sender::SlurmToScript, vec![], [vec![usr1, usr2], vec![]]),
-            (Sender::SlurmToScript, vec![usr1], [vec![usr2], vec![]]),
+            (Sender::Anyone, vec![], vec![usr2]),
+            (Sender::Anyone, vec![usr2], vec![]),
+            (Sender::SlurmToScript, vec![], vec![usr1, usr2]),
+            (Sender::SlurmToScript, vec![usr1], vec![usr2]),
         ] {
             assert_eq!(notices(&plan(sender, &listed)), wanted, "{sender:?}");
         }

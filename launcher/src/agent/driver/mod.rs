@@ -41,7 +41,7 @@ use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
 use crate::say::{self, Level};
 use crate::signals::names::signal_name;
-use crate::signals::{LaunchSignals, Notices, ReceivedSignal, Signals};
+use crate::signals::{LaunchSignals, ReceivedSignal, Signals, Streams};
 
 /// Interval between two checks for leftover processes. They are polled because not all of them are
 /// children of the launcher, so not all send SIGCHLD when they end.
@@ -57,8 +57,7 @@ pub struct LaunchDriver<'a> {
     lock: &'a mut FolderLock,
     group: WorkerGroup,
     signals: Signals,
-    notices: Notices,
-    stack_requests: Notices,
+    notices: Streams<i32>,
     exits: tokio::signal::unix::Signal,
     peers: NodePeers<'a>,
     round: Round<'a>,
@@ -98,7 +97,6 @@ impl<'a> LaunchDriver<'a> {
         let LaunchSignals {
             ends: signals,
             notices,
-            stack_requests,
             notes,
         } = signals;
         notes.iter().for_each(say::warning);
@@ -135,7 +133,6 @@ impl<'a> LaunchDriver<'a> {
             group,
             signals,
             notices,
-            stack_requests,
             exits,
             peers,
             round,
@@ -198,14 +195,7 @@ impl<'a> LaunchDriver<'a> {
                 self.say_received(received);
                 vec![GroupEvent::Received(received)]
             }
-            number = self.notices.recv() => {
-                self.pass_on(number);
-                vec![GroupEvent::EndAnnounced]
-            }
-            _ = self.stack_requests.recv() => {
-                self.explain("SIGUSR2 asked for it");
-                Vec::new()
-            }
+            number = self.notices.recv() => self.on_notice(number),
             news = self.hangs.news() => self.on_hang_news(news),
             expired = hang::expired(&mut self.timer) => {
                 self.on_timers(expired);
@@ -242,27 +232,29 @@ impl<'a> LaunchDriver<'a> {
         self.front = None;
     }
 
-    /// Handles the signal by which SLURM announces the end of a job. SLURM sends it to every
-    /// process of a job step, but only to the launcher if the launcher runs in a batch script; then
-    /// it is forwarded to the ranks.
-    fn pass_on(&self, number: i32) {
+    /// Handles a signal that ends nothing. SLURM announces the end of a job by it. SLURM sends it to
+    /// every process of a job step, but only to the launcher if the launcher runs in a batch script;
+    /// then it is forwarded to the ranks.
+    fn on_notice(&mut self, number: i32) -> Vec<GroupEvent> {
+        if self.plan.signals.sender == Sender::Anyone {
+            self.explain("SIGUSR2 asked for it");
+            return Vec::new();
+        }
         let name = signal_name(number);
         Event::ours("rrun.signal")
             .with("signal", name.as_ref())
             .record(&self.round);
-        match self.plan.signals.sender {
-            Sender::SlurmToStep => {
-                say::warning(format_args!(
-                    "{name} received by rrun and by the ranks; the launch continues"
-                ));
-            }
-            Sender::SlurmToScript | Sender::Anyone => {
-                say::warning(format_args!(
-                    "{name} received and passed on to the ranks; the launch continues"
-                ));
+        let by_whom = match self.plan.signals.sender {
+            Sender::SlurmToStep => "by rrun and by the ranks",
+            _ => {
                 self.attempt.pass_on(number);
+                "and passed on to the ranks"
             }
-        }
+        };
+        say::warning(format_args!(
+            "{name} received {by_whom}; the launch continues"
+        ));
+        vec![GroupEvent::EndAnnounced]
     }
 
     fn exited(&mut self) -> Vec<GroupEvent> {
