@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use models::gr00t::ModelConfig;
 use models::gr00t::model::Gr00t;
-use models::weights::{Spec, random_tensor};
+use models::weights::Spec;
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 
@@ -127,6 +127,7 @@ fn elements((_, shape): &Spec) -> i64 {
 
 /// Writes random tensors: in one file, or in shards with an index.
 fn write_tensors(out: &Path, specs: &[Spec], kind: Kind, seed: i64) -> Result<(), Box<dyn Error>> {
+    tch::manual_seed(seed);
     let mut shards: Vec<(i64, &[Spec])> = Vec::new();
     for (at, spec) in specs.iter().enumerate() {
         match shards.last_mut() {
@@ -144,10 +145,7 @@ fn write_tensors(out: &Path, specs: &[Spec], kind: Kind, seed: i64) -> Result<()
             1 => "model.safetensors".to_owned(),
             _ => format!("model-{:05}-of-{count:05}.safetensors", at + 1),
         };
-        let tensor = |(name, shape): &Spec| {
-            let tensor = random_tensor(seed, name, shape, kind, Device::Cpu);
-            (name.clone(), tensor)
-        };
+        let tensor = |(name, shape): &Spec| (name.clone(), random_tensor(name, shape, kind));
         let named: Vec<_> = shard.iter().map(tensor).collect();
         Tensor::write_safetensors(&named, out.join(&file))?;
         let names = shard.iter().map(|(name, _)| name.clone());
@@ -158,6 +156,18 @@ fn write_tensors(out: &Path, specs: &[Spec], kind: Kind, seed: i64) -> Result<()
         write_json(&out.join("model.safetensors.index.json"), &index)?;
     }
     Ok(())
+}
+
+/// Norm weights are 1, biases are 0, the rest is normally distributed with the deviation that the
+/// backbone is initialised with (`initializer_range`).
+fn random_tensor(name: &str, shape: &[i64], kind: Kind) -> Tensor {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let is_norm = name.contains("norm") || name.ends_with("vlln.weight");
+    match last {
+        "bias" | "b" => Tensor::zeros(shape, (kind, Device::Cpu)),
+        "weight" if shape.len() == 1 && is_norm => Tensor::ones(shape, (kind, Device::Cpu)),
+        _ => (Tensor::randn(shape, (Kind::Float, Device::Cpu)) * 0.02).to_kind(kind),
+    }
 }
 
 /// Returns the embodiment's processor configuration with the widths of this network.

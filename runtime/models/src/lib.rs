@@ -18,7 +18,7 @@ mod json;
 mod nn;
 
 pub use error::no_room;
-pub use weights::{Named, Weights};
+pub use weights::Weights;
 
 // Test helpers shared with the crate `runtime` refer to this crate by its name.
 #[cfg(test)]

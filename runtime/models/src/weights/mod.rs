@@ -22,14 +22,12 @@ use tch::{Device, Kind, Tensor};
 use crate::error::refuse;
 use ahead::Ahead;
 use checkpoint::Checkpoint;
-pub use random::random_tensor;
 use shard::kind_of;
 use upload::{UploadSizes, to_card};
 
 mod ahead;
 mod checkpoint;
 mod header;
-mod random;
 mod shard;
 mod upload;
 
@@ -39,9 +37,6 @@ pub type Spec = (String, Vec<i64>);
 /// Tensors of a checkpoint that lie one after the other in one tensor of the network: mostly a
 /// single one.
 pub type JointSpec = Vec<Spec>;
-
-/// Tensors with their names.
-pub type Named = Vec<(String, Tensor)>;
 
 /// The token embedding table, which a checkpoint may store as [`LM_HEAD`] instead.
 pub const EMBED_TOKENS: &str = "backbone.model.model.language_model.embed_tokens.weight";
@@ -64,8 +59,6 @@ pub struct Weights {
     kind: Kind,
     ahead: Option<Ahead>,
     taken: Vec<JointSpec>,
-    /// The tensors of `taken`, if they are asked for.
-    kept: Option<Vec<Tensor>>,
     /// The first error that occurred while reading tensors.
     failure: Option<Refusal>,
 }
@@ -84,13 +77,6 @@ impl Weights {
         let mut weights = Self::new(None, Device::Cpu, Kind::Float);
         network(&mut weights);
         weights.taken
-    }
-
-    /// Keeps the tensors for [`Weights::finish`].
-    #[must_use]
-    pub fn kept(self) -> Self {
-        let kept = Some(Vec::new());
-        Self { kept, ..self }
     }
 
     /// Returns the device of the tensors.
@@ -145,13 +131,9 @@ impl Weights {
     /// shape is recorded for [`Weights::finish`], and the result is zeros that take no memory.
     pub fn joint(&mut self, specs: &[Spec]) -> Tensor {
         self.taken.push(specs.to_vec());
-        let found = self.found(specs).unwrap_or_else(|| {
+        self.found(specs).unwrap_or_else(|| {
             Tensor::zeros([0; 0], (self.kind, self.device)).expand(joint_shape(specs), false)
-        });
-        if let Some(kept) = &mut self.kept {
-            kept.push(found.shallow_clone());
-        }
-        found
+        })
     }
 
     fn found(&mut self, specs: &[Spec]) -> Option<Tensor> {
@@ -175,23 +157,16 @@ impl Weights {
         })
     }
 
-    /// Returns the tensors that were taken if they were [`kept`](Weights::kept), in the order of
-    /// [`Weights::record`]. A joint tensor has the names of its parts, separated by `+`.
+    /// Ends the reading, when the network has taken its tensors.
     ///
     /// # Errors
     /// Returns [`Refusal`] with a list of the tensors that are missing, wrong, or
     /// present but not taken, and [`Refusal`] if a file could not be read to its end.
-    pub fn finish(self) -> Result<Named, Refusal> {
+    pub fn finish(self) -> Result<(), Refusal> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        self.check(&self.taken)?;
-        let name = |specs: &JointSpec| {
-            let names: Vec<_> = specs.iter().map(|(name, _)| name.as_str()).collect();
-            names.join("+")
-        };
-        let names = self.taken.iter().map(name);
-        Ok(names.zip(self.kept.unwrap_or_default()).collect())
+        self.check(&self.taken)
     }
 
     fn new(checkpoint: Option<Checkpoint>, device: Device, kind: Kind) -> Self {
@@ -201,7 +176,6 @@ impl Weights {
             kind,
             ahead: None,
             taken: Vec::new(),
-            kept: None,
             failure: None,
         }
     }

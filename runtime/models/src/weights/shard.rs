@@ -2,9 +2,9 @@
 //!
 //! The map is a byte tensor owned by libtorch, and every tensor in the file is a view of it, so the
 //! map lives exactly as long as something uses it. The mapping is private: writing to a tensor
-//! (training does) copies a page and never reaches the file. Pages that are only read belong to the
-//! page cache and are shared by all ranks of a node. A checkpoint is replaced by renaming, which
-//! leaves maps intact; truncating a mapped file would cause a SIGBUS.
+//! would copy a page and never reaches the file. Pages that are only read belong to the page cache
+//! and are shared by all ranks of a node. A checkpoint is replaced by renaming, which leaves maps
+//! intact; truncating a mapped file would cause a SIGBUS.
 
 use std::fs::File;
 use std::ops::Range;

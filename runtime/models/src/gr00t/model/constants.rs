@@ -19,7 +19,7 @@ use crate::gr00t::inputs::{BatchInputs, check_shape};
 use crate::gr00t::model::head::HeadConstants;
 use crate::gr00t::model::prompt::{PromptConstants, Text};
 use crate::gr00t::model::vision::PatchTables;
-use crate::gr00t::model::{Conditions, Gr00t, SamplerStart};
+use crate::gr00t::model::{Gr00t, SamplerStart};
 use crate::graphs::{PassShape, to_device};
 use crate::nn::tap::note;
 
@@ -38,7 +38,7 @@ pub struct PassConstants {
 }
 
 impl PassConstants {
-    /// Returns constants with which actions are denoised step by step as in training, and every
+    /// Returns constants with which actions are denoised step by step, and every
     /// tensor can be recorded.
     #[must_use]
     pub fn step_by_step(mut self) -> Self {
@@ -220,7 +220,7 @@ impl Gr00t {
 
     /// Returns the hidden states after `select_layer` decoder layers, `[rows, S,
     /// backbone_embedding_dim]`: the first part of [`Self::pass`].
-    pub fn features(&self, constants: &PassConstants, batch: &PassInputs) -> Tensor {
+    fn features(&self, constants: &PassConstants, batch: &PassInputs) -> Tensor {
         let pixels = match &constants.normalise {
             Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
             None => batch.pixels.to_kind(self.kind()),
@@ -233,32 +233,6 @@ impl Gr00t {
         note(format_args!("backbone_attention_mask"), mask, None);
         note(format_args!("image_mask"), &prompt.image_mask, None);
         features
-    }
-
-    /// Computes what denoising needs beside the actions, from [`Self::features`], for training.
-    pub fn conditions(
-        &self,
-        constants: &PassConstants,
-        features: &Tensor,
-        batch: &PassInputs,
-    ) -> Conditions {
-        let features = (features, &*constants.prompt);
-        self.head
-            .conditions(&constants.head, features, &batch.state)
-    }
-
-    /// Returns the velocity of the flow at `actions`, `[rows, action_horizon, max_action_dim]`, for
-    /// training. Each row is at its own time `bucket`: `[rows]`, `i64`, below
-    /// `num_timestep_buckets`.
-    pub fn velocity(
-        &self,
-        constants: &PassConstants,
-        conditions: &Conditions,
-        actions: &Tensor,
-        bucket: &Tensor,
-    ) -> Tensor {
-        self.head
-            .velocity(&constants.head, conditions, (actions, bucket), 0)
     }
 }
 

@@ -127,7 +127,7 @@ struct GroupedAttention {
     q_norm: Tensor,
     k_norm: Tensor,
     eps: f64,
-    /// What follows from the weights of the norms, unless they are trained.
+    /// What follows from the weights of the norms.
     norm: OnceCell<HeadNorm>,
     out: Linear,
     heads: i64,
@@ -233,12 +233,8 @@ impl GroupedAttention {
             .qkv
             .forward(x)
             .view([prompt.rows, -1, turned + self.kv_heads, self.width]);
-        let qk = if self.q_norm.requires_grad() {
-            self.turned(&qkv, &self.head_norm(), prompt)
-        } else {
-            self.turned(&qkv, self.norm.get_or_init(|| self.head_norm()), prompt)
-        };
-        let qk = qk.transpose(1, 2);
+        let norm = self.norm.get_or_init(|| self.head_norm());
+        let qk = self.turned(&qkv, norm, prompt).transpose(1, 2);
         let v = qkv.narrow(2, turned, self.kv_heads).transpose(1, 2);
         let visible = prompt
             .causal

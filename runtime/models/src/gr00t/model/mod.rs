@@ -7,10 +7,9 @@
 //! state, embodiment_id ───────────────────────────────────────┘
 //! ```
 //!
-//! There is one form of the network, for inference and for training. Projections with the same
-//! input are one matrix, cross-attention covers only the visible tokens, and operators use a fused
-//! kernel unless they need a gradient. What depends only on the checkpoint and the number of steps
-//! is computed once, unless the weights are trained.
+//! Projections with the same input are one matrix, cross-attention covers only the visible tokens,
+//! and operators use fused kernels, which have no gradients. What depends only on the checkpoint and
+//! the number of steps is computed once.
 //!
 //! Inside the network, activations are `[rows, width]`, with the rows of all samples one after the
 //! other; only attention separates samples and heads. Source: NVIDIA/Isaac-GR00T of 2026-05-26,
@@ -40,7 +39,7 @@ use vision::Vision;
 
 pub use crate::nn::tap::listen;
 pub use constants::{Normalise, PassConstants, PassInputs};
-pub use head::{Conditions, Rtc, SamplerStart};
+pub use head::{Rtc, SamplerStart};
 
 /// Number of prompts and image sizes whose tables are kept; a job has a handful.
 const REMEMBERED: u64 = 32;

@@ -128,7 +128,7 @@ fn tensors_at_odd_places_arrive() {
 fn a_tensor_larger_than_all_buffers_and_tiny_ones_beside_it_arrive() {
     let values = Tensor::arange(300_000, F32).remainder(250).view([3, -1]);
     let tiny = |at: i64| (format!("t{at:03}"), Tensor::from(at as f32).view([1]));
-    let named: Named = [("big".to_owned(), values)]
+    let named: Vec<_> = [("big".to_owned(), values)]
         .into_iter()
         .chain((0..200).map(tiny))
         .collect();

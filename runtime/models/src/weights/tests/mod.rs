@@ -74,14 +74,17 @@ fn written<S: AsRef<str>, T: AsRef<Tensor>>(named: &[(S, T)]) -> TempDir {
 
 /// Returns the weights that a network takes, with random values.
 pub(crate) fn random(seed: i64, network: impl FnOnce(&mut Weights)) -> Weights {
+    tch::manual_seed(seed);
     let specs = Weights::record(network).into_iter().flatten();
     let named: BTreeMap<_, _> = specs
         .map(|(name, shape)| {
-            let tensor = random_tensor(seed, &name, &shape, Kind::Float, Device::Cpu);
-            (name, tensor)
+            (
+                name,
+                Tensor::randn(shape, (Kind::Float, Device::Cpu)) * 0.02,
+            )
         })
         .collect();
-    let dir = written(&named.into_iter().collect::<Named>());
+    let dir = written(&named.into_iter().collect::<Vec<_>>());
     open(&dir, Kind::Float).unwrap()
 }
 
@@ -109,14 +112,9 @@ fn refusal(dir: &TempDir) -> String {
 #[test]
 fn what_is_written_is_loaded() {
     let (dir, a, b) = two_tensors();
-    let mut weights = open(&dir, Kind::Float).unwrap().kept();
-    let wanted = [a, b];
-    assert_eq!(take_all(&mut weights, &of_two_tensors()), wanted);
-    let wanted: Vec<_> = ["a".to_owned(), "b".to_owned()]
-        .into_iter()
-        .zip(wanted)
-        .collect();
-    assert_eq!(weights.finish().unwrap(), wanted);
+    let mut weights = open(&dir, Kind::Float).unwrap();
+    assert_eq!(take_all(&mut weights, &of_two_tensors()), [a, b]);
+    weights.finish().unwrap();
 }
 
 #[test]
@@ -252,50 +250,4 @@ fn the_shards_of_an_index_are_put_together() {
     let mut weights = open(&dir, Kind::Float).unwrap();
     assert_eq!(take_all(&mut weights, &of_two_tensors()), [a, b]);
     weights.finish().unwrap();
-}
-
-#[test]
-fn random_weights_depend_on_seed_and_name_alone() {
-    let take = |seed, names: &[&str]| -> BTreeMap<String, Tensor> {
-        let take = |name: &&str| {
-            let tensor = random_tensor(seed, name, &[300, 700], Kind::Float, Device::Cpu);
-            ((*name).to_owned(), tensor)
-        };
-        names.iter().map(take).collect()
-    };
-    let (one, other) = (take(1, &["a", "b"]), take(1, &["b", "a"]));
-    assert_eq!((&one["a"], &one["b"]), (&other["a"], &other["b"]));
-    assert_ne!(one["a"], one["b"]);
-    assert_ne!(one["a"], take(2, &["a"])["a"]);
-}
-
-#[test]
-fn random_weights_are_normal_and_norms_are_one() {
-    let take = |name, shape: &[i64]| random_tensor(0, name, shape, Kind::Float, Device::Cpu);
-    let normal = take("proj.weight", &[1500, 1500]);
-    let mean = |tensor: &Tensor| {
-        tensor
-            .to_kind(Kind::Float)
-            .mean(Kind::Float)
-            .double_value(&[])
-    };
-    let beyond = mean(&normal.abs().gt(0.04));
-    let deviation = normal.std(true).double_value(&[]);
-    assert!(mean(&normal).abs() < 1e-4, "{}", mean(&normal));
-    assert!((deviation - 0.02).abs() < 1e-4, "{deviation}");
-    assert!(
-        (beyond - 0.0455).abs() < 1e-3,
-        "{beyond} is beyond two deviations"
-    );
-    for (name, value) in [
-        ("x.norm1.weight", 1.0),
-        ("vlln.weight", 1.0),
-        ("x.norm1.bias", 0.0),
-        ("x.layer1.b", 0.0),
-    ] {
-        let wanted = Tensor::full([3], value, F32);
-        assert_eq!(take(name, &[3]), wanted, "{name}");
-    }
-    let linear = take("norm1.linear.weight", &[2, 2]);
-    assert_ne!(linear, Tensor::ones([2, 2], F32));
 }

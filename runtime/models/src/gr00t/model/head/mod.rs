@@ -54,7 +54,7 @@ pub(super) struct ActionHead {
 }
 
 /// The values that stay the same while a chunk is denoised.
-pub struct Conditions {
+pub(super) struct Conditions {
     /// Keys and values of the cross-attention blocks.
     keys: Vec<Option<CrossKeys>>,
     /// The state token, `[B, 1, E]`.
@@ -64,7 +64,7 @@ pub struct Conditions {
 /// The constants of the head for a batch shape.
 pub(super) struct HeadConstants {
     embodiment: i64,
-    /// The precomputed sampler, unless the weights are trained or every step is to be seen.
+    /// The precomputed sampler, unless every step is to be seen.
     pub plan: Option<Rc<SamplerPlan>>,
     steps: i64,
 }
@@ -116,8 +116,7 @@ impl ActionHead {
         }
         Ok(HeadConstants {
             embodiment,
-            plan: (!self.encoder.layers[0].weight.requires_grad())
-                .then(|| self.plan(steps, embodiment)),
+            plan: Some(self.plan(steps, embodiment)),
             steps,
         })
     }
@@ -155,7 +154,7 @@ impl ActionHead {
     }
 
     /// Computes everything that does not depend on the actions.
-    pub(super) fn conditions(
+    fn conditions(
         &self,
         constants: &HeadConstants,
         (features, prompt): (&Tensor, &PromptConstants),
@@ -200,7 +199,7 @@ impl ActionHead {
     /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
     /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
     /// `num_timestep_buckets`). `k` is the number of the step, for the names of tensors.
-    pub(super) fn velocity(
+    fn velocity(
         &self,
         constants: &HeadConstants,
         conditions: &Conditions,

@@ -140,6 +140,7 @@ mod tests {
             &[[1, 2, 4]],
             PatchGrid { side: 4, merge: 2 },
             &Tensor::from_slice(&[1.0f32, 0.1, 0.01, 0.001]),
+            &Tensor::zeros([16, 1], (Kind::Float, Device::Cpu)),
         );
         let x = Tensor::randn([8, 32], (Kind::Float, Device::Cpu));
         let rolled = block.turned(&x, &layout);

@@ -22,24 +22,28 @@ pub(in crate::gr00t::model) struct PatchTables {
     pub freqs: Tensor,
     /// Rotation of queries and keys in float32, `[P, 1, 1, head_dim]`.
     pub turn: RopeTable,
-    /// The interpolated position embedding, `[P, D]`, unless it is trained.
-    pub position: Option<Tensor>,
-    /// Indices of each patch's four neighbours in the position table, `[4, P]`.
-    neighbours: Tensor,
-    /// Weights of the neighbours, `[4, P, 1]`, float32.
-    shares: Tensor,
+    /// The interpolated position embedding, `[P, D]`.
+    pub position: Tensor,
 }
 
 /// The part of the tables that belongs to one image.
 struct ImageTables {
+    /// Indices of each patch's four neighbours in the position table, `[4, P]`.
     neighbours: Tensor,
+    /// Weights of the neighbours, `[4, P, 1]`, float32.
     shares: Tensor,
     freqs: Tensor,
 }
 
 impl PatchTables {
-    /// Builds the tables; `inverse` holds the rotary frequencies in the dtype of the model.
-    pub(super) fn new(grids: &[[i64; 3]], grid: PatchGrid, inverse: &Tensor) -> Self {
+    /// Builds the tables; `inverse` holds the rotary frequencies in the dtype of the model, and
+    /// `positions` is its position table, `[side², D]`.
+    pub(super) fn new(
+        grids: &[[i64; 3]],
+        grid: PatchGrid,
+        inverse: &Tensor,
+        positions: &Tensor,
+    ) -> Self {
         let parts: Vec<_> = grids
             .iter()
             .map(|&size| ImageTables::new(size, grid, inverse))
@@ -56,21 +60,21 @@ impl PatchTables {
                 &angles.sin().to_kind(Kind::Float),
             ),
             freqs,
-            position: None,
-            neighbours: cat(|part| &part.neighbours, 1),
-            shares: cat(|part| &part.shares, 1),
+            position: interpolate(
+                positions,
+                &cat(|part| &part.neighbours, 1),
+                &cat(|part| &part.shares, 1),
+            ),
         }
     }
+}
 
-    /// Interpolates the position table at every patch, with weights rounded to the table's dtype
-    /// and neighbours added in a fixed order.
-    pub fn interpolate(&self, table: &Tensor) -> Tensor {
-        let term = |i: i64| {
-            table.index_select(0, &self.neighbours.get(i))
-                * self.shares.get(i).to_kind(table.kind())
-        };
-        term(0) + term(1) + term(2) + term(3)
-    }
+/// Interpolates the position table at every patch, with weights rounded to the table's dtype and
+/// neighbours added in a fixed order.
+fn interpolate(table: &Tensor, neighbours: &Tensor, shares: &Tensor) -> Tensor {
+    let term =
+        |i: i64| table.index_select(0, &neighbours.get(i)) * shares.get(i).to_kind(table.kind());
+    term(0) + term(1) + term(2) + term(3)
 }
 
 impl ImageTables {
@@ -145,9 +149,10 @@ mod tests {
     #[test]
     fn a_grid_of_the_tables_size_is_the_table_in_patch_order() {
         let inverse = Tensor::from_slice(&[1.0f32]);
-        let layout = PatchTables::new(&[[1, 4, 4]], PatchGrid { side: 4, merge: 2 }, &inverse);
         let table = Tensor::arange(16, (Kind::Float, Device::Cpu)).view([16, 1]);
-        let found = Vec::<f32>::try_from(layout.interpolate(&table).view(-1)).unwrap();
+        let grid = PatchGrid { side: 4, merge: 2 };
+        let layout = PatchTables::new(&[[1, 4, 4]], grid, &inverse, &table);
+        let found = Vec::<f32>::try_from(layout.position.view(-1)).unwrap();
         assert_eq!(found[..8], [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
     }
 
@@ -157,6 +162,7 @@ mod tests {
             &[[1, 2, 4]],
             PatchGrid { side: 4, merge: 2 },
             &Tensor::from_slice(&[1.0f32]),
+            &Tensor::zeros([16, 1], (Kind::Float, Device::Cpu)),
         );
         let found = Vec::<f32>::try_from(layout.freqs.view(-1)).unwrap();
         assert_eq!(found[..8], [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]);

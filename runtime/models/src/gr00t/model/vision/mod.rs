@@ -124,18 +124,14 @@ impl Vision {
 
     /// Returns the patches as input of the first block, `[P, D]`.
     fn embed(&self, pixels: &Tensor, layout: &PatchTables) -> Tensor {
-        if let (Some(position), false) = (&layout.position, is_heard()) {
-            return self.patch_embed.plus(position, pixels);
+        if !is_heard() {
+            return self.patch_embed.plus(&layout.position, pixels);
         }
         let mut x = self.patch_embed.forward(pixels);
         note(format_args!("vision.patch_embed"), &x, None);
         note(format_args!("vision.rotary_freqs"), &layout.freqs, None);
-        let position = match &layout.position {
-            Some(position) => position.shallow_clone(),
-            None => layout.interpolate(&self.pos_embed),
-        };
-        note(format_args!("vision.pos_embed"), &position, None);
-        x += position;
+        note(format_args!("vision.pos_embed"), &layout.position, None);
+        x += &layout.position;
         x
     }
 
@@ -146,11 +142,12 @@ impl Vision {
                 side: (self.pos_embed.size()[0] as f64).sqrt() as i64,
                 merge: self.merge,
             };
-            let mut layout = PatchTables::new(grids, grid, &self.inverse);
-            if !self.pos_embed.requires_grad() {
-                layout.position = Some(layout.interpolate(&self.pos_embed));
-            }
-            Rc::new(layout)
+            Rc::new(PatchTables::new(
+                grids,
+                grid,
+                &self.inverse,
+                &self.pos_embed,
+            ))
         };
         let mut layouts = self.layouts.borrow_mut();
         (!grids.is_empty()).then(|| layouts.get_or(grids.to_vec(), make))
