@@ -28,11 +28,8 @@ use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 
-use crate::sections::policies::Policies;
-use crate::sections::rates::EpisodeTally;
-use crate::sections::{
-    counted, coverage, groups, latency, left_out, per_job, per_rank, run, variations,
-};
+use crate::sections::rates::{self, EpisodeTally, Policies};
+use crate::sections::{coverage, latency, left_out, per_job, run, variations};
 use crate::stats::mean;
 
 pub mod certificate;
@@ -125,14 +122,7 @@ impl Report {
             .iter()
             .zip(&tallies)
             .map(|(job, tally)| per_job::job(merged, job, tally))
-            .collect();
-        for (job, report) in plan.jobs.iter().zip(&mut per_job) {
-            // Metrics of `rrun` are not replaced by a policy's metrics of the same name.
-            for (name, mean) in counted::means(merged, job)? {
-                report.metrics.entry(name).or_insert(mean);
-            }
-            report.latency = latency::of_job(merged, job)?;
-        }
+            .collect::<io::Result<_>>()?;
         left_out::name(merged, &mut context, &mut per_job);
         let variants = merged.variant_jobs();
         let varied: BTreeSet<usize> = variants.iter().map(|variant| variant.job.index.0).collect();
@@ -163,10 +153,10 @@ impl Report {
             overall: EpisodeTally::sum(&tallies),
             controls: EpisodeTally::sum(controls()),
             mean_task_success_rate: mean(controls().filter_map(EpisodeTally::rate)),
-            per_group: groups::groups(&plan.jobs, &tallies),
+            per_group: rates::groups(&plan.jobs, &tallies),
             variations: variations::variations(merged, &policies),
             per_latency: latency::series(&plan.jobs, &per_job, plan.seed),
-            per_rank: per_rank::ranks(merged),
+            per_rank: run::ranks(merged),
             missing,
             missing_count,
             duplicates: duplicates().take(LISTED).collect(),

@@ -16,7 +16,7 @@ use jobs::layout::{RunFolder, journal_rank};
 use jobs::sha256;
 
 use crate::Journals;
-use crate::merge::inputs::Input;
+use crate::merge::Input;
 use crate::merge::rewrite::{Rewrite, is_same_line};
 
 /// Length of the part of a run's id in the names of its journals.

@@ -9,7 +9,7 @@ use jobs::plan::{Difference, RunPlan, joined_provenance};
 use jobs::refusal::Refusal;
 use jobs::sha256;
 
-use crate::merge::inputs::Input;
+use crate::merge::Input;
 use crate::merge::journals;
 
 /// Returns the merged plan. The result depends on the set of inputs only: if they differ in something

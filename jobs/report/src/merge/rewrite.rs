@@ -8,7 +8,7 @@ use std::path::Path;
 
 use jobs::journal::{EPISODE, Line, Stamp};
 
-use crate::merge::inputs::Input;
+use crate::merge::Input;
 use crate::merge::paths::{from_to, normal};
 use crate::merged::scan::EPISODE_START;
 

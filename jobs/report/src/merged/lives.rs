@@ -16,7 +16,6 @@ use jobs::time::Moment;
 
 use crate::journals::Journals;
 use crate::journals::source::JournalSource;
-use crate::merged::busy;
 use crate::merged::scan::Other;
 use crate::schema::HowEnded;
 
@@ -33,7 +32,7 @@ pub(crate) struct Events {
     last: Moment,
     /// The lives that the lines describe.
     pub(crate) lives: Vec<LifeLines>,
-    /// Lives that are not part of the run, see [`crate::merged::repeats`].
+    /// Lives that are not part of the run, see [`set_aside`].
     pub(crate) repeats: Vec<LifeLines>,
     /// What the jobs have cost.
     pub(crate) costs: Costs,
@@ -108,7 +107,7 @@ impl Events {
 
     fn peaks(&mut self, end: &JobEnd) {
         self.costs.add(&end.costs);
-        self.gpu_busy.extend(busy::of_job(end));
+        self.gpu_busy.extend(busy(end));
     }
 
     /// Records that a line of the journal was written at this moment.
@@ -252,5 +251,105 @@ impl LifeLines {
     pub(crate) fn wall_s(&self) -> f64 {
         let by_lines = || self.ended.since(Moment::parse(&self.start.started));
         self.end.as_ref().map_or_else(by_lines, |end| end.wall_s)
+    }
+}
+
+/// Moves the lives of launches that found everything done to `repeats`. They are not part of the run,
+/// which would otherwise seem to have lasted until then. A rank that waited while
+/// another one worked keeps its life, and so does one that died, because the user needs to see it.
+/// Returns whether any life was moved.
+pub(crate) fn set_aside(all: &mut [Events]) -> bool {
+    let lives = all.iter().flat_map(|events| &events.lives);
+    let work = union(
+        lives
+            .filter(|life| !life.spans.is_empty())
+            .map(LifeLines::extent)
+            .collect(),
+    );
+    if work.is_empty() {
+        return false;
+    }
+    let is_repeat = |life: &mut LifeLines| {
+        let ended_well = matches!(life.how, HowEnded::Done | HowEnded::Stopped);
+        life.spans.is_empty() && ended_well && !meets(&work, life.extent())
+    };
+    for events in &mut *all {
+        events.repeats = events.lives.extract_if(.., is_repeat).collect();
+    }
+    all.iter().any(|events| !events.repeats.is_empty())
+}
+
+/// Returns the first and the last moment of the remaining lives, and of episodes in journals
+/// without lives.
+pub(crate) fn span(all: &[Events], episodes: impl Iterator<Item = Moment>) -> Option<[Moment; 2]> {
+    let lives = all
+        .iter()
+        .flat_map(|events| &events.lives)
+        .flat_map(LifeLines::extent);
+    let known = lives.chain(episodes).filter(|moment| moment.is_known());
+    known.fold(None, |span, at| {
+        let [first, last] = span.unwrap_or([at; 2]);
+        Some([first.min(at), last.max(at)])
+    })
+}
+
+/// Sorts time spans and merges those that overlap or touch.
+fn union(mut spans: Vec<[Moment; 2]>) -> Vec<[Moment; 2]> {
+    spans.sort();
+    let mut union: Vec<[Moment; 2]> = Vec::new();
+    for [from, to] in spans {
+        match union.last_mut().filter(|last| from <= last[1]) {
+            Some(last) => last[1] = last[1].max(to),
+            None => union.push([from, to]),
+        }
+    }
+    union
+}
+
+/// Returns whether a span overlaps or touches one of a union.
+fn meets(union: &[[Moment; 2]], [from, to]: [Moment; 2]) -> bool {
+    let next = union.partition_point(|span| span[1] < from);
+    union.get(next).is_some_and(|span| span[0] <= to)
+}
+
+/// Returns the busy share and the seconds of a job in a rank; `None` if the GPU's driver does not
+/// report it.
+pub(crate) fn busy(end: &JobEnd) -> Option<(f64, f64)> {
+    Some((end.gpu_busy?, end.wall_s))
+}
+
+/// Returns the mean of shares, weighted by their seconds; `None` if there are none.
+pub(crate) fn busy_share(parts: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let (busy_s, wall_s) = parts.fold((0.0, 0.0), |(busy_s, wall_s), (share, seconds)| {
+        (busy_s + share * seconds, wall_s + seconds)
+    });
+    (wall_s > 0.0).then(|| busy_s / wall_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_that_meet_are_one_and_what_is_between_two_meets_none() {
+        let at = |second: u64| Moment::parse(&format!("2026-11-21T10:00:{second:02}.000Z"));
+        let span = |from, to| [at(from), at(to)];
+        let union = union(vec![span(20, 30), span(0, 5), span(3, 9), span(9, 10)]);
+        assert_eq!(union, [span(0, 10), span(20, 30)]);
+        let spans = [(10, 12), (11, 19), (11, 20), (31, 40)];
+        let found = spans.map(|(from, to)| meets(&union, span(from, to)));
+        assert_eq!(found, [true, false, true, false]);
+    }
+
+    #[test]
+    fn a_long_job_weighs_more_and_one_that_is_not_told_of_nothing() {
+        let end = |gpu_busy, wall_s| JobEnd {
+            gpu_busy,
+            wall_s,
+            ..JobEnd::default()
+        };
+        let ends = [end(Some(0.5), 30.0), end(Some(0.1), 10.0), end(None, 100.0)];
+        assert_eq!(busy_share(ends.iter().filter_map(busy)), Some(0.4));
+        assert_eq!(busy_share([].into_iter()), None);
     }
 }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use jobs::episode::{Episode, counts_instead};
 use jobs::time::Moment;
 
-use crate::journals::reader::LinePosition;
+use crate::journals::LinePosition;
 
 /// The part of an episode line that is kept in memory.
 #[derive(Clone, Debug, PartialEq)]

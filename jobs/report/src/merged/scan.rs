@@ -7,9 +7,8 @@ use jobs::journal::{Accepted, Line, LineOrigin};
 use jobs::time::Moment;
 use serde::Deserialize;
 
+use crate::journals::LinePosition;
 use crate::journals::pieces::JournalPiece;
-use crate::journals::reader::LinePosition;
-use crate::merged::Damage;
 use crate::merged::record::{EpisodeRecord, InternedNames};
 
 /// The beginning of the line that marks the start of an episode.
@@ -148,4 +147,82 @@ impl PieceScan {
             self.span = Some([first, last.max(moment)]);
         }
     }
+}
+
+/// Lines of a journal that do not count: damaged or foreign ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Path of the journal, relative to the run folder.
+    pub journal: String,
+    /// Numbers of complete lines that are not journal lines, from 1.
+    pub lines: Vec<u64>,
+    /// Bytes of an incomplete last line.
+    pub torn: u64,
+    /// Numbers of lines of another run, or of a job that has changed since or is not in the plan,
+    /// from 1.
+    pub foreign: Vec<u64>,
+    /// Numbers of lines of episodes that the plan does not have, from 1.
+    pub unplanned: Vec<u64>,
+}
+
+impl Damage {
+    /// Adds the damage of a piece, which `before` lines of the journal precede.
+    pub(super) fn add(&mut self, piece: Self, before: u64) {
+        let lists = [
+            (&mut self.lines, piece.lines),
+            (&mut self.foreign, piece.foreign),
+            (&mut self.unplanned, piece.unplanned),
+        ];
+        for (all, numbers) in lists {
+            all.extend(numbers.into_iter().map(|number| before + number));
+        }
+    }
+
+    /// Whether it is no more than what a kill leaves.
+    pub fn is_torn_only(&self) -> bool {
+        self.lines.is_empty() && self.is_unreadable_only()
+    }
+
+    /// Whether all of it cannot be read, and nothing is of another run, job or episode.
+    pub fn is_unreadable_only(&self) -> bool {
+        self.foreign.is_empty() && self.unplanned.is_empty()
+    }
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        if !self.lines.is_empty() {
+            parts.push(format!(
+                "{} damaged {}",
+                self.lines.len(),
+                numbered(&self.lines)
+            ));
+        }
+        if !self.foreign.is_empty() {
+            let (count, which) = (self.foreign.len(), numbered(&self.foreign));
+            parts.push(format!(
+                "{count} foreign {which}: of another run, or of a job that has changed since or is \
+                 not in the plan"
+            ));
+        }
+        if !self.unplanned.is_empty() {
+            let (count, which) = (self.unplanned.len(), numbered(&self.unplanned));
+            parts.push(format!(
+                "{count} unplanned {which}: of episodes that are not in the plan"
+            ));
+        }
+        if self.torn > 0 {
+            parts.push(format!("the last line is torn ({} bytes)", self.torn));
+        }
+        write!(f, "`{}`: {}", self.journal, parts.join("; "))
+    }
+}
+
+/// Formats line numbers as `lines (3, 4)`, at most the first five.
+fn numbered(lines: &[u64]) -> String {
+    let first: Vec<_> = lines.iter().take(5).map(u64::to_string).collect();
+    let more = if lines.len() > 5 { ", …" } else { "" };
+    let plural = if lines.len() > 1 { "s" } else { "" };
+    format!("line{plural} ({}{more})", first.join(", "))
 }

@@ -13,24 +13,22 @@ use jobs::threads;
 use jobs::time::Moment;
 
 use crate::journals::{Journals, pieces};
-use crate::merged::lives::Events;
+use crate::merged::lines::JobLines;
+use crate::merged::lives::{self, Events};
 use crate::merged::record::{EpisodeRecord, InternedNames, Name};
-use crate::merged::scan::{EpisodeStarts, Found, Other, PieceScan, scan};
-use crate::merged::{Damage, JobLines, repeats};
+use crate::merged::scan::{Damage, EpisodeStarts, Found, Other, PieceScan, scan};
 
 /// What was read of the journals so far. It grows with them.
 #[derive(Default)]
 pub(crate) struct MergedState {
     /// Lines by job, in the order of the plan.
     pub(crate) jobs: Vec<JobLines>,
-    /// Stands for a job that is not in the plan; always empty.
-    pub(super) none: JobLines,
     /// One entry for each journal, in the order of [`Journals`].
     pub(crate) events: Vec<Events>,
     pub(crate) policies: Vec<PolicyFiles>,
     /// Decisions of sequential tests, in the order of the journals.
     pub(super) decisions: Vec<Decision>,
-    /// Moment of the first and the last line, without those of [`repeats`].
+    /// Moment of the first and the last line, without those of [`lives::set_aside`].
     pub(crate) span: Option<[Moment; 2]>,
     pub(super) names: InternedNames,
     pub(super) damage: Vec<Damage>,
@@ -50,7 +48,7 @@ impl MergedState {
     /// Creates the state of a run of which nothing was read.
     pub(crate) fn of(plan: &RunPlan) -> Self {
         Self {
-            jobs: plan.jobs.iter().map(JobLines::of).collect(),
+            jobs: plan.jobs.iter().map(|_| JobLines::default()).collect(),
             ..Self::default()
         }
     }
@@ -120,9 +118,9 @@ impl MergedState {
         self.events
             .iter_mut()
             .for_each(|events| events.settle(journals, now));
-        if repeats::set_aside(&mut self.events) {
+        if lives::set_aside(&mut self.events) {
             let episodes = self.jobs.iter().flat_map(|job| &job.episodes);
-            self.span = repeats::span(&self.events, episodes.map(|record| record.ended));
+            self.span = lives::span(&self.events, episodes.map(|record| record.ended));
         }
         self.policies
             .sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));

@@ -1,21 +1,24 @@
 //! Writes the files of a report.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 
 use jobs::files::FileVersion;
+use jobs::journal::EPISODE;
 use jobs::launch::PlanLock;
 use jobs::layout::{RunFolder, replace, write_whole, write_whole_with};
+use jobs::{seed, threads};
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::merged::episode;
+use crate::merged::record::EpisodeRecord;
 use crate::output::eval_info::EvalInfo;
-use crate::page;
-use crate::{Context, JobReport, Merged, Report};
+use crate::sections::variations::EpisodePair;
+use crate::{Context, JobReport, Merged, Report, page};
 
 mod arena;
-mod episodes;
 mod eval_info;
-mod variations;
 
 /// Bytes of a report that are written at once.
 const BUFFER: usize = 256 * 1024;
@@ -85,4 +88,98 @@ fn metrics_by_job(report: &Report) -> Value {
     let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
     let metrics = |job: &JobReport| (job.name.clone(), Value::from_iter(job.rates.metrics()));
     ran.map(metrics).collect()
+}
+
+/// Episodes that a thread copies at once: about 1 MiB.
+const PART: usize = 1024;
+
+impl Merged {
+    /// Writes `episodes.jsonl`: the episodes that count, one per line, ordered by job and number. A
+    /// line is copied from its journal, without the `type` field.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn write_episodes(&self, mut to: impl Write) -> io::Result<()> {
+        let jobs = self.state.jobs.iter();
+        let parts: Vec<_> = jobs.flat_map(|job| job.episodes.chunks(PART)).collect();
+        let copied = |part: &&[EpisodeRecord], _: &mut Vec<u8>| -> io::Result<Vec<u8>> {
+            let (mut reader, mut lines) = (self.journals.reader(), Vec::new());
+            for record in *part {
+                let line = reader.line(record.place)?;
+                match line.strip_prefix(EPISODE) {
+                    Some(rest) => {
+                        lines.push(b'{');
+                        lines.extend_from_slice(rest);
+                    }
+                    None => serde_json::to_writer(&mut lines, &episode(line)?)?,
+                }
+                lines.push(b'\n');
+            }
+            Ok(lines)
+        };
+        let mut written = Ok(());
+        threads::in_order(&parts, copied, |_, lines| {
+            if written.is_ok() {
+                written = to.write_all(&lines);
+            }
+        })?;
+        written
+    }
+}
+
+/// One line of `variations.jsonl`: an episode of a variant beside the same episode of its control, so
+/// that the outcomes of a variant can be shared as a vector. An episode that ended with an error has neither success, return nor
+/// length.
+#[derive(Serialize)]
+struct PairLine<'a> {
+    /// Name of the control job.
+    job: &'a str,
+    variant: &'a str,
+    groups: &'a [String],
+    policy_type: &'a str,
+    episode: u64,
+    seed: u64,
+    control_success: Option<bool>,
+    control_return: Option<f64>,
+    control_length: Option<u32>,
+    variant_success: Option<bool>,
+    variant_return: Option<f64>,
+    variant_length: Option<u32>,
+}
+
+impl Merged {
+    /// Returns whether the plan has variants, so that there are pairs to write.
+    pub(super) fn has_variants(&self) -> bool {
+        self.plan.jobs.iter().any(|job| job.variant.is_some())
+    }
+
+    /// Writes the pairs of all variants, in the order of the plan.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub(super) fn write_variations(&self, to: &mut File) -> io::Result<()> {
+        let mut to = BufWriter::new(to);
+        let success = |record: &EpisodeRecord| record.outcome.ok().map(|scored| scored.solved);
+        for job in self.variant_jobs() {
+            for EpisodePair { control, variant } in self.pairs_of(&job) {
+                let line = PairLine {
+                    job: &job.control.name,
+                    variant: &job.variant.name,
+                    groups: &job.variant.groups,
+                    policy_type: &job.job.policy_type,
+                    episode: control.episode,
+                    seed: seed::episode(self.plan.seed, job.control, control.episode),
+                    control_success: success(control),
+                    control_return: control.is_scored().then_some(control.return_),
+                    control_length: control.is_scored().then_some(control.length),
+                    variant_success: success(variant),
+                    variant_return: variant.is_scored().then_some(variant.return_),
+                    variant_length: variant.is_scored().then_some(variant.length),
+                };
+                serde_json::to_writer(&mut to, &line)?;
+                to.write_all(b"\n")?;
+            }
+        }
+        to.flush()
+    }
 }

@@ -29,14 +29,13 @@ mod clock;
 pub(crate) mod document;
 mod failures;
 mod films;
-mod grid;
 mod headline;
+
 mod latency;
 pub mod live;
 mod origin;
 pub(crate) mod parts;
 mod settings;
-mod speed;
 mod success;
 mod table;
 mod timeline;
@@ -86,7 +85,7 @@ fn sections(report: &Report, zone: &Zone) -> Vec<Fragment> {
         part(failures::NAMES, failures::section(report)),
         part(films::NAMES, films::section(report)),
         part(table::NAMES, table::section(report)),
-        part(speed::NAMES, speed::section(report)),
+        part(table::SPEED, table::speed(report)),
         part(settings::NAMES, settings::section(report)),
         part(origin::NAMES, origin::section(report, zone)),
     ]

@@ -1,13 +1,21 @@
 //! Shows success by task and policy: a table whose cells have a rate, its bar and its interval.
+//!
+//! A task is an environment. If jobs of one environment have different instructions (LIBERO's tasks
+//! come from one factory), each instruction is a task. A policy is a type, and a path if jobs of
+//! that type have several, so two checkpoints are never added up. Variants of a job are left out
+//! beside it: they are other tasks. Rows and columns beyond the limits are added up in a
+//! last one.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::format;
 use maud::{Markup, html};
+use serde_json::Value;
 
-use crate::Report;
 use crate::page::chart::{RATES, axis, rate_bar};
-use crate::page::grid::{GridCell, GridLabel, TaskGrid};
-use crate::page::parts::{Cell, clip, heads, table};
+use crate::page::parts::{Cell, clip, heads, name, table};
 use crate::stats::Solved;
+use crate::{JobReport, Rates, Report};
 
 pub(super) const NAMES: [&str; 3] = ["success", "Success", "Success by task and policy"];
 
@@ -82,5 +90,170 @@ fn solved(solved: Solved, kind: &str) -> Markup {
             small { (format::interval(interval)) }
         }
         (rate_bar(solved, kind, "100%"))
+    }
+}
+
+/// Maximum number of rows shown one by one.
+const MOST_TASKS: usize = 60;
+
+/// Maximum number of columns shown one by one.
+const MOST_POLICIES: usize = 8;
+
+/// The episodes of a task under a policy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GridCell {
+    /// The counts; rates and means are those of no job.
+    pub(super) rates: Rates,
+    /// Number of jobs that were added up.
+    pub(super) jobs: u64,
+}
+
+impl GridCell {
+    fn add(&mut self, rates: &Rates) {
+        let sum = &mut self.rates;
+        sum.expected = match self.jobs {
+            0 => rates.expected,
+            _ => sum.expected.zip(rates.expected).map(|(a, b)| a + b),
+        };
+        sum.episodes += rates.episodes;
+        sum.scored += rates.scored;
+        sum.successes += rates.successes;
+        sum.errors += rates.errors;
+        self.jobs += 1;
+    }
+}
+
+/// The heading of a row or column.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GridLabel {
+    /// Environment or policy type, as short as possible.
+    pub(super) name: String,
+    /// What distinguishes rows or columns of the same name: the instruction of a task, the path of
+    /// a policy.
+    pub(super) detail: Option<String>,
+}
+
+/// The table of tasks by policies.
+#[derive(Debug, Default)]
+pub(super) struct TaskGrid {
+    /// Rows, in the order of the jobs file.
+    pub(super) tasks: Vec<GridLabel>,
+    /// Columns, in the order of the jobs file.
+    pub(super) policies: Vec<GridLabel>,
+    /// Cells with at least one job, by row and column.
+    pub(super) cells: BTreeMap<(usize, usize), GridCell>,
+    /// Numbers of tasks and of policies that are added up in the last row and column.
+    pub(super) others: [usize; 2],
+}
+
+impl TaskGrid {
+    pub(super) fn new(report: &Report) -> Self {
+        let tasks = LabelNames::tasks(report);
+        let policies = LabelNames::new(report.per_job.iter().map(policy), "not started");
+        let mut cells: BTreeMap<(usize, usize), GridCell> = BTreeMap::new();
+        let (mut rows, mut columns) = (Labels::default(), Labels::default());
+        for job in report.jobs_under_control() {
+            let row = rows.place(tasks.task(job)).min(MOST_TASKS);
+            let column = columns
+                .place(policies.label(policy(job)))
+                .min(MOST_POLICIES);
+            cells.entry((row, column)).or_default().add(&job.rates);
+        }
+        let (tasks, other_tasks) = rows.first(MOST_TASKS, "tasks");
+        let (policies, other_policies) = columns.first(MOST_POLICIES, "policies");
+        Self {
+            tasks,
+            policies,
+            cells,
+            others: [other_tasks, other_policies],
+        }
+    }
+}
+
+/// Name, and what may distinguish entries of that name.
+type Key<'a> = (&'a str, Option<&'a str>);
+
+fn task(job: &JobReport) -> Key<'_> {
+    (&job.environment, job.instruction.as_deref())
+}
+
+/// Returns policy type and path. The path is the one that the rank reported; a job that has not
+/// begun has none.
+fn policy(job: &JobReport) -> Key<'_> {
+    let path = job.settings.get("policy_path").and_then(Value::as_str);
+    (&job.policy_type, path)
+}
+
+/// How rows or columns are named and distinguished.
+pub(super) struct LabelNames<'a> {
+    /// The details of each name; several of them distinguish its entries.
+    details: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Number of names with each short name.
+    short: BTreeMap<&'a str, usize>,
+    /// Stands for a detail that is unknown but distinguishes entries.
+    unknown: &'static str,
+}
+
+impl<'a> LabelNames<'a> {
+    /// Collects the names of the tasks of all jobs.
+    pub(super) fn tasks(report: &'a Report) -> Self {
+        Self::new(report.per_job.iter().map(task), "unknown instruction")
+    }
+
+    /// Returns the heading of a job's task.
+    pub(super) fn task(&self, job: &JobReport) -> GridLabel {
+        self.label(task(job))
+    }
+
+    fn new(keys: impl Iterator<Item = Key<'a>>, unknown: &'static str) -> Self {
+        let mut details: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        keys.for_each(|(name, detail)| details.entry(name).or_default().extend(detail));
+        let mut short = BTreeMap::new();
+        for long in details.keys() {
+            *short.entry(name(long)).or_default() += 1;
+        }
+        Self {
+            details,
+            short,
+            unknown,
+        }
+    }
+
+    fn label(&self, (long, detail): Key) -> GridLabel {
+        let short = name(long);
+        let is_told = self.details[long].len() > 1;
+        GridLabel {
+            name: if self.short[short] > 1 { long } else { short }.to_owned(),
+            detail: is_told.then(|| detail.unwrap_or(self.unknown).to_owned()),
+        }
+    }
+}
+
+/// Rows or columns in order of first occurrence.
+#[derive(Default)]
+struct Labels {
+    places: BTreeMap<GridLabel, usize>,
+    all: Vec<GridLabel>,
+}
+
+impl Labels {
+    fn place(&mut self, label: GridLabel) -> usize {
+        *self.places.entry(label).or_insert_with_key(|label| {
+            self.all.push(label.clone());
+            self.all.len() - 1
+        })
+    }
+
+    /// Returns the headings of the first entries, followed by one for the number of all others.
+    fn first(mut self, most: usize, what: &str) -> (Vec<GridLabel>, usize) {
+        let others = self.all.len().saturating_sub(most);
+        self.all.truncate(most);
+        if others > 0 {
+            self.all.push(GridLabel {
+                name: format!("{others} other {what}"),
+                detail: None,
+            });
+        }
+        (self.all, others)
     }
 }

@@ -4,7 +4,7 @@ use jobs::format;
 use serde_json::json;
 
 use super::*;
-use crate::page::grid::TaskGrid;
+use crate::page::success::TaskGrid;
 use jobs::costs::Costs;
 use jobs::job::{JobIndex, Status};
 use jobs::plan::RunPlan;

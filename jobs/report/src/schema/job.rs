@@ -1,14 +1,16 @@
-//! The entries of a report about jobs and groups of jobs: counts, rates and costs.
+//! The entries of a report about jobs: their counts, rates, costs and latency, alone and in groups, and
+//! variants beside their controls.
 
 use std::collections::BTreeMap;
 
 use jobs::costs::Costs;
 use jobs::job::{JobIndex, Status};
 use jobs::journal::Quantiles;
+use jobs::latency::Hold;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::schema::LatencyReport;
+use crate::stats::SolvedRate;
 
 /// Counts and rates of a set of episodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -148,4 +150,139 @@ pub struct GroupReport {
     /// Counts and rates of their episodes.
     #[serde(flatten)]
     pub rates: Rates,
+}
+
+/// The latency of a job, and how much of it its episodes felt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyReport {
+    /// How it was given.
+    pub mode: LatencyMode,
+    /// Steps or milliseconds of an inference, as given; `null` if it was measured.
+    pub given: Option<f64>,
+    /// What the environment did without an action.
+    pub hold: Hold,
+    /// Number of inferences during which an episode went on: all but the first of each episode.
+    pub inferences: u64,
+    /// Fewest steps of such an inference; `null` if there was none.
+    pub min_steps: Option<u64>,
+    /// Mean steps of such an inference.
+    pub mean_steps: Option<f64>,
+    /// Most steps of such an inference.
+    pub max_steps: Option<u64>,
+    /// Number of steps for which no chunk had an action.
+    pub held_actions: u64,
+}
+
+/// How a latency was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatencyMode {
+    /// As steps of the environment.
+    Steps,
+    /// As milliseconds.
+    Ms,
+    /// Not at all: it is the time that the inference took.
+    Measured,
+}
+
+/// Jobs that are equal but for their latency, in ascending order of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencySeries {
+    /// Name of the environment.
+    pub environment: String,
+    /// Policy type.
+    pub policy_type: String,
+    /// Unit of the latencies.
+    pub unit: LatencyUnit,
+    /// The jobs.
+    pub points: Vec<LatencyPoint>,
+}
+
+/// Unit of the latencies of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatencyUnit {
+    /// Steps of the environment; for a latency in milliseconds or a measured one the mean.
+    Steps,
+    /// Milliseconds.
+    Ms,
+}
+
+/// The success rate of a job at its latency.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyPoint {
+    /// Name of the job.
+    pub job: String,
+    /// Its latency in the unit of the series.
+    pub latency: f64,
+    /// How many of its episodes were solved.
+    #[serde(flatten)]
+    pub rates: SolvedRate,
+}
+
+/// What an entry of `variations` sums up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VariationScope {
+    /// One variant of one job.
+    Job,
+    /// The variants of one name, over all jobs with the same policy.
+    Variant,
+    /// All variants of a group, over all jobs with the same policy.
+    Group,
+}
+
+/// Variants, compared with their controls episode by episode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VariationReport {
+    /// Whether it is about a job, a variant or a group.
+    pub by: VariationScope,
+    /// Name of the variant's job, of the variant, or of the group.
+    pub name: String,
+    /// Name of the control job; `null` if there are several.
+    pub control: Option<String>,
+    /// Name of the variant; `null` if there are several.
+    pub variant: Option<String>,
+    /// Groups of the variant; those of a group are the group itself.
+    pub groups: Vec<String>,
+    /// Policy type.
+    pub policy_type: String,
+    /// Path that the policy was read from, if known.
+    pub path: Option<String>,
+    /// Number of control jobs.
+    pub jobs: u64,
+    /// Number of variants, by name.
+    pub variants: u64,
+    /// Number of control episodes with at least one partner. An episode that ended with an error
+    /// has no partner.
+    pub control_episodes: u64,
+    /// Number of pairs of a control episode and a variant's.
+    pub pairs: u64,
+    /// Number of pairs in which both were solved.
+    pub both: u64,
+    /// Number of pairs in which only the control was solved.
+    pub only_control: u64,
+    /// Number of pairs in which only the variant was solved.
+    pub only_variant: u64,
+    /// Number of pairs in which neither was solved.
+    pub neither: u64,
+    /// Share of the control episodes that were solved.
+    pub control_rate: Option<f64>,
+    /// Share of the variants of a control episode that were solved, mean over the control episodes.
+    pub variant_rate: Option<f64>,
+    /// `variant_rate − control_rate`.
+    pub difference: Option<f64>,
+    /// Interval of `difference` at 95 %, see [`crate::stats::matched`].
+    pub interval95: Option<[f64; 2]>,
+    /// Two-sided p-value of the hypothesis that the variants are as hard as the control; `null` if
+    /// no outcome differs.
+    pub p: Option<f64>,
+    /// Difference of the sums of rewards, mean over the control episodes.
+    pub return_difference: Option<f64>,
+    /// Its interval at 95 %, by Student's t-distribution; `null` for a single control episode.
+    pub return_interval95: Option<[f64; 2]>,
+    /// Difference of the numbers of steps, mean over the control episodes.
+    pub length_difference: Option<f64>,
+    /// Its interval at 95 %, by Student's t-distribution; `null` for a single control episode.
+    pub length_interval95: Option<[f64; 2]>,
 }

@@ -1,6 +1,7 @@
 //! Computes the report of each job.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use jobs::costs::Costs;
 use jobs::job::{Job, Length, Status};
@@ -8,13 +9,14 @@ use jobs::journal::{JobEnd, Quantiles};
 use jobs::progress;
 
 use crate::merged::Merged;
-use crate::merged::busy;
+use crate::merged::lives::{busy, busy_share};
 use crate::merged::record::{EpisodeRecord, Name};
 use crate::schema::{JobReport, Rates};
+use crate::sections::latency;
 use crate::sections::rates::EpisodeTally;
 
 /// Returns the report of one job.
-pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport {
+pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> io::Result<JobReport> {
     let lines = merged.lines(job.index);
     let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
     let standing = merged.standing(job.index);
@@ -35,7 +37,7 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
         .iter()
         .find(|end| end.error.is_some())
         .filter(|_| status != Status::Completed);
-    JobReport {
+    Ok(JobReport {
         name: job.name.clone(),
         index: job.index,
         variant_of: job.variant.as_ref().map(|variant| variant.of.clone()),
@@ -54,13 +56,9 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
             .last()
             .map(|start| start.settings.clone())
             .unwrap_or_default(),
-        metrics: rates
-            .metrics()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect(),
+        metrics: metrics(merged, job, &rates)?,
         rates,
-        latency: None,
+        latency: latency::of_job(merged, job)?,
         wall_s,
         steps_per_s: (wall_s > 0.0).then(|| costs.env_steps as f64 / wall_s),
         costs,
@@ -68,10 +66,10 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
         sim_busy_s: by_rank(job, ends, |end| end.rank, |end| end.sim_busy_s),
         infer_ms: slowest(standing.iter().map(|end| end.infer_ms)),
         sim_ms: slowest(standing.iter().map(|end| end.sim_ms)),
-        gpu_busy: busy::share(ends.iter().filter_map(busy::of_job)),
+        gpu_busy: busy_share(ends.iter().filter_map(busy)),
         datasets: names(merged, episodes, |record| record.dataset),
         videos: names(merged, episodes, |record| record.video),
-    }
+    })
 }
 
 /// Sums `value` over the attempts in each rank, and returns the largest sum: attempts follow one
@@ -149,4 +147,31 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
         _ if !merged.lines(job.index).starts.is_empty() => Status::Running,
         _ => Status::Pending,
     }
+}
+
+/// Returns the metrics of `rrun`, and the means of those that the policy reports itself
+/// (`Episode::metrics`), each over the scored episodes that have it. Ours have their own meaning, so a
+/// policy's metric of the same name does not replace one. If the first episode of a job has none, the
+/// job has none, so that the lines of most jobs are not read again.
+fn metrics(merged: &Merged, job: &Job, rates: &Rates) -> io::Result<BTreeMap<String, f64>> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    let mut reader = merged.journals.reader();
+    let episodes = merged.lines(job.index).episodes.iter();
+    for record in episodes.filter(|record| record.is_scored()) {
+        let metrics = merged.episode(&mut reader, record)?.metrics;
+        if metrics.is_empty() && sums.is_empty() {
+            break;
+        }
+        for (name, value) in metrics {
+            let (sum, count) = sums.entry(name).or_default();
+            (*sum, *count) = (*sum + value, *count + 1.0);
+        }
+    }
+    let means = sums.into_iter();
+    let mut metrics: BTreeMap<_, _> = means
+        .map(|(name, (sum, count))| (name, sum / count))
+        .collect();
+    let ours = rates.metrics().into_iter();
+    metrics.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    Ok(metrics)
 }

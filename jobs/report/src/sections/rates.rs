@@ -1,10 +1,19 @@
-//! Counts episodes and computes their rates.
+//! Counts episodes and computes their rates: of a job, of a policy, and of jobs with a property in
+//! common.
+//!
+//! A policy is a type, and a path if jobs of that type have several. A rate over several policies
+//! describes none of them, so each has its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jobs::job::Job;
+use jobs::tree;
+use serde_json::Value;
+
+use crate::merged::Merged;
 use crate::merged::record::EpisodeRecord;
-use crate::schema::Rates;
-use crate::stats::Solved;
+use crate::schema::{GroupReport, PolicyRates, Rates, Report};
+use crate::stats::{Solved, mean};
 
 /// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,4 +150,144 @@ impl Rates {
     pub(crate) fn without_errors(&self) -> Option<Solved> {
         (self.errors > 0 && self.scored > 0).then_some(Solved::new(self.successes, self.scored))
     }
+}
+
+/// Assigns the jobs of a plan to policies.
+pub(crate) struct Policies<'a> {
+    /// Type and path of each policy, in the order of the jobs file.
+    policies: Vec<(&'a str, Option<&'a str>)>,
+    /// For each job of the plan, the index of its policy in that list.
+    pub(crate) of_jobs: Vec<usize>,
+}
+
+impl<'a> Policies<'a> {
+    pub(crate) fn of(merged: &'a Merged) -> Self {
+        // The path is the one that the rank reported; a job that has not begun has none.
+        let keys: Vec<_> = merged
+            .plan
+            .jobs
+            .iter()
+            .map(|job| {
+                let settings = merged.settings_of(job).last();
+                let path = settings.and_then(|settings| settings.get("policy_path")?.as_str());
+                (job.policy_type.as_str(), path)
+            })
+            .collect();
+        let mut paths: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        keys.iter()
+            .for_each(|(policy, path)| paths.entry(policy).or_default().extend(*path));
+        let only = |policy: &str| {
+            paths[policy]
+                .first()
+                .copied()
+                .filter(|_| paths[policy].len() == 1)
+        };
+        let mut policies = Vec::new();
+        let mut numbers = BTreeMap::new();
+        let mut number = |(policy, path): (&'a str, Option<&'a str>)| {
+            let key = (policy, path.or_else(|| only(policy)));
+            *numbers.entry(key).or_insert_with(|| {
+                policies.push(key);
+                policies.len() - 1
+            })
+        };
+        let of_jobs = keys.into_iter().map(&mut number).collect();
+        Self { policies, of_jobs }
+    }
+
+    /// Returns type and path of a policy.
+    pub(crate) fn named(&self, number: usize) -> (&'a str, Option<&'a str>) {
+        self.policies[number]
+    }
+
+    /// Returns one entry for each policy; `tallies` are those of the jobs, in order, of which those at
+    /// `varied` are variants.
+    pub(crate) fn rates(
+        &self,
+        tallies: &[EpisodeTally],
+        varied: &BTreeSet<usize>,
+    ) -> Vec<PolicyRates> {
+        let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
+            let is_own = |job: &usize| self.of_jobs[*job] == number && !varied.contains(job);
+            let jobs = || (0..tallies.len()).filter(is_own).map(|job| &tallies[job]);
+            let rates = || jobs().filter_map(EpisodeTally::rate);
+            PolicyRates {
+                policy_type: (*policy).to_owned(),
+                path: path.map(str::to_owned),
+                jobs: jobs().count() as u64,
+                rated_jobs: rates().count() as u64,
+                mean_task_success_rate: mean(rates()),
+                rates: EpisodeTally::sum(jobs()),
+            }
+        };
+        self.policies.iter().enumerate().map(rates).collect()
+    }
+}
+
+impl Report {
+    /// Returns the policies that have episodes.
+    pub fn tried(&self) -> impl Iterator<Item = &PolicyRates> {
+        self.per_policy
+            .iter()
+            .filter(|policy| policy.rates.episodes > 0)
+    }
+
+    /// Returns the display name of a policy: its type, followed by its path if several policies
+    /// have that type.
+    pub fn policy_name(&self, policy: &PolicyRates) -> String {
+        let is_ambiguous = self
+            .per_policy
+            .iter()
+            .filter(|other| other.policy_type == policy.policy_type)
+            .count()
+            > 1;
+        match &policy.path {
+            Some(path) if is_ambiguous => format!("{} {path}", policy.policy_type),
+            _ => policy.policy_type.clone(),
+        }
+    }
+}
+
+/// Returns one entry for each value of each property; `tallies` are those of the jobs, in order.
+pub(crate) fn groups(jobs: &[Job], tallies: &[EpisodeTally]) -> Vec<GroupReport> {
+    let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+    for (index, job) in jobs.iter().enumerate() {
+        properties(job)
+            .into_iter()
+            .for_each(|property| groups.entry(property).or_default().push(index));
+    }
+    let report = |((by, value), members): ((String, String), Vec<usize>)| {
+        let tallies = || members.iter().map(|index| &tallies[*index]);
+        GroupReport {
+            by,
+            value,
+            jobs: members.len() as u64,
+            mean_task_success_rate: mean(tallies().filter_map(EpisodeTally::rate)),
+            rates: EpisodeTally::sum(tallies()),
+        }
+    };
+    groups.into_iter().map(report).collect()
+}
+
+/// Returns the properties of a job as pairs of name and value.
+pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
+    let mut properties = vec![
+        ("policy".to_owned(), job.policy_type.clone()),
+        ("task".to_owned(), job.environment.clone()),
+    ];
+    // `eval_set` is EmbodiedBench's name for a set of tasks.
+    properties.extend(
+        job.env_args
+            .get("eval_set")
+            .map(|set| ("eval_set".to_owned(), text(set))),
+    );
+    let variations = tree::flat(&job.variations).into_iter();
+    properties.extend(variations.map(|(path, value)| (format!("variations.{path}"), text(&value))));
+    properties
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -7,13 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::Rates;
 
 pub mod anytime;
-pub mod binomial;
 pub mod matched;
 pub mod non_inferiority;
-mod normal;
 pub mod paired;
 #[cfg(test)]
 pub(crate) mod simulated;
+pub(crate) mod tails;
 
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;

@@ -8,8 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::binomial::tail;
-use crate::stats::normal::{erfc, student975};
+use crate::stats::tails::{erfc, student975, tail};
 use crate::stats::{Solved, mean};
 
 /// Number of discordant pairs up to which the test is exact.

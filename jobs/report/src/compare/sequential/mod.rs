@@ -38,13 +38,11 @@ use jobs::refusal::Refusal;
 use jobs::table::Table;
 
 use crate::compare::Side;
-use crate::compare::sequential::paired_job::{PairedJob, rated};
-use crate::compare::sequential::reference::Reference;
+use crate::compare::sequential::reference::{PairedJob, Reference, rated};
 use crate::stats::Solved;
 use crate::stats::anytime::PairedSums;
 use crate::stats::paired::PairCounts;
 
-mod paired_job;
 mod reference;
 
 /// The question of a sequential test, and how certain its answer has to be.

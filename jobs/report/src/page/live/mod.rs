@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 use jobs::format;
 use maud::{Markup, PreEscaped, html};
 
-use crate::live::LiveView;
+use crate::live::{EnvActivity, LiveView};
+use crate::page::chart::place;
 use crate::page::document::{self, Document};
-use crate::page::{Zone, sections};
+use crate::page::parts::{MOST_NAME, clip};
+use crate::page::{Zone, headline, sections};
 
-mod environments;
-mod head;
 #[cfg(test)]
 mod tests;
 
@@ -67,9 +67,9 @@ pub fn fragments(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragm
 
 /// Returns the fragments that change with time alone: the first ones of [`fragments`].
 pub fn moving(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragment> {
-    let environments = environments::section(view, extras);
+    let environments = now(view, extras);
     vec![
-        Fragment::new(["head", "", ""], head::section(view, extras, zone)),
+        Fragment::new(["head", "", ""], head(view, extras, zone)),
         Fragment::new(["now", "Now", "Environments"], environments),
         Fragment::new(["hangs", "Hangs", "Hang reports"], hangs(&extras.hangs)),
     ]
@@ -144,4 +144,149 @@ pub fn door(is_wrong: bool) -> String {
 /// Returns the content security policy of that page, which is also a header of it.
 pub fn door_policy() -> String {
     document::policy(DOOR_LOADS)
+}
+
+/// Most ranks, and most environments, that are shown.
+const MOST: usize = 48;
+
+/// Shows each environment: its newest picture, and the episode that it runs.
+fn now(view: &LiveView, extras: &LiveExtras) -> Markup {
+    let ranks: Vec<_> = view.activity.ranks().collect();
+    let envs = ranks.iter().flat_map(|(rank, activity)| {
+        let envs = activity.envs.iter();
+        envs.map(move |(index, env)| ((*rank, *index), env))
+    });
+    let count = envs.clone().count();
+    html! {
+        @if ranks.is_empty() { p.lead { "No rank has begun." } }
+        @else {
+            ul.ranks { @for (rank, activity) in ranks.iter().take(MOST) {
+                @let (class, text) = view.rank_state(*rank, activity);
+                li {
+                    span class={ "dot " (class) } {} b { "rank " (rank) } " "
+                    span.muted { (clip(&activity.host, 40)) " · " (activity.device) } " "
+                    (clip(&text, MOST_NAME))
+                }
+            } }
+        }
+        (part(ranks.len(), "ranks"))
+        @if count > 0 {
+            div.envs { @for (place, env) in envs.take(MOST) { (environment(view, place, env, extras)) } }
+        }
+        (part(count, "environments"))
+    }
+}
+
+/// Says how many are shown, if they are not all.
+fn part(all: usize, noun: &str) -> Markup {
+    html! { @if all > MOST {
+        p.cut { (MOST) " of " (format::count(all as u64)) " " (noun) " are shown." }
+    } }
+}
+
+fn environment(
+    view: &LiveView,
+    place: (usize, usize),
+    env: &EnvActivity,
+    extras: &LiveExtras,
+) -> Markup {
+    let name = view.job(env.job).map_or("", |job| job.name.as_str());
+    let (rank, index) = place;
+    html! {
+        figure.env data-key={ (rank) "/" (index) } {
+            // The caption says what the picture shows, also while there is none to load.
+            @if extras.pictures.contains(&place) { img data-picture={ (rank) "/" (index) } width="160" height="120" alt=""; }
+            @else { div.blank { b { "episode " (env.episode) } "no picture" } }
+            figcaption {
+                b { (clip(name, 40)) }
+                small {
+                    "rank " (rank) ", env " (index) " · episode " (env.episode)
+                    @if env.is_running { ", " time data-since=(env.began.text()) { "running" } }
+                    @else { ", ended" }
+                }
+                @if env.ended > 0 {
+                    small { (format::count(env.solved)) " of " (format::count(env.ended)) " solved here" }
+                }
+            }
+        }
+    }
+}
+
+/// Most jobs that have a button.
+const MOST_BUTTONS: usize = 12;
+
+/// Shows how far the run is, how fast, and the results so far.
+fn head(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Markup {
+    let badges = html! {
+        @match (view.is_under_way, view.report.partial) {
+            (true, _) => { span.badge.good { "Running" } }
+            (false, true) => { span.badge.bad { "Ended early" } }
+            (false, false) => { span.badge.good { "Complete" } }
+        }
+        span.badge.bad #lost hidden { "No connection" }
+    };
+    let names = ["rrun evaluation, live", &view.title()];
+    html! {
+        (headline::top(view.report, names, badges, zone))
+        (pace(view))
+        (buttons(view, extras))
+        (headline::results(view.report, "To come"))
+    }
+}
+
+/// Shows the share of episodes that have ended, their rate, and the time that is left.
+fn pace(view: &LiveView) -> Markup {
+    let overall = &view.report.overall;
+    let Some(expected) = overall.expected.filter(|expected| *expected > 0) else {
+        return html! { @if !view.is_under_way { p.pace { (ended(view)) } } };
+    };
+    let share = (overall.episodes as f64 / expected as f64).min(1.0) * 100.0;
+    html! {
+        svg.pace width="100%" height="6" role="img" aria-label={ (format!("{share:.0}")) " % of the episodes" } {
+            rect.life x="0" y="0" width="100%" height="6" {}
+            rect.solved x="0" y="0" width=(place(share)) height="6" {}
+        }
+        p.pace {
+            @if !view.is_under_way { (ended(view)) }
+            @else if let Some(rate) = view.per_second() {
+                b { (format::digits(rate * 60.0)) } " episodes per minute"
+                @if let Some(left) = view.left_s() { ", about " b { (format::seconds(left)) } " left" }
+            } @else {
+                "The rate is known when some episodes have ended."
+            }
+        }
+    }
+}
+
+/// Says that the run has ended, and where its report is. The script looks for the id.
+fn ended(view: &LiveView) -> Markup {
+    let page = view.folder.page();
+    let page = std::path::absolute(&page).unwrap_or(page);
+    html! { span #ended { "The run has ended. Its report is " code { (page.display()) } "." } }
+}
+
+/// Shows what a client with the token may ask for.
+fn buttons(view: &LiveView, extras: &LiveExtras) -> Markup {
+    if !extras.has_buttons || !view.is_under_way {
+        return html! {};
+    }
+    let open: Vec<_> = view.open_jobs().collect();
+    html! {
+        div.commands role="group" aria-label="Commands" {
+            @if extras.is_stopping {
+                p { "The episodes that run are finished, then the run ends." }
+            } @else {
+                button type="button" data-command="stop" data-confirm="Begin no more episodes, and end the run?" {
+                    "Stop after these episodes"
+                }
+                @for name in open.iter().take(MOST_BUTTONS) {
+                    @if extras.skipped.contains(*name) { span.muted { "skipping " (name) } }
+                    @else {
+                        button type="button" data-command="skip" data-job=(name)
+                            data-confirm={ "Begin no more episodes of " (name) "?" } { "Skip " (name) }
+                    }
+                }
+            }
+        }
+    }
 }

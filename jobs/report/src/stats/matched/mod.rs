@@ -5,8 +5,8 @@
 //! all of them. So a set counts once, however many variants it has. With one variant in each set,
 //! interval and test are those of [`crate::stats::paired`].
 
-use crate::stats::normal::erfc;
 use crate::stats::paired::{self, square_and_add};
+use crate::stats::tails::erfc;
 use crate::stats::{mean, wilson95_of};
 
 /// Number of informative sets up to which the test is exact.

@@ -1,0 +1,112 @@
+//! The lines of one job: in order of time, and of each episode the one that counts.
+
+use std::io;
+
+use jobs::job::Length;
+use jobs::journal::{JobEnd, JobStart};
+use jobs::time::Moment;
+
+use crate::journals::{LinePosition, LineReader};
+use crate::merged::episode;
+use crate::merged::record::{self, EpisodeRecord};
+
+/// Lines of one job.
+#[derive(Default)]
+pub(crate) struct JobLines {
+    /// Episodes by ascending number, each once.
+    pub(crate) episodes: Vec<EpisodeRecord>,
+    /// Starts of the job, in order of time.
+    pub(crate) starts: Vec<JobStart>,
+    /// Ends of the job, in order of time.
+    pub(crate) ends: Vec<JobEnd>,
+    /// Lost environment processes, in order of time.
+    pub(crate) losses: Vec<(Moment, LinePosition)>,
+    /// Whether the lines are in order, and each counted once.
+    pub(super) is_settled: bool,
+}
+
+impl JobLines {
+    /// Sorts the lines by time and keeps each episode once.
+    pub(super) fn settle(&mut self, length: Length, reader: &mut LineReader) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_settled, true) {
+            return Ok(());
+        }
+        self.starts
+            .sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
+        self.starts.dedup();
+        self.ends
+            .sort_by(|a, b| (&a.ended, a.rank).cmp(&(&b.ended, b.rank)));
+        self.ends.dedup();
+        self.settle_losses(reader)?;
+        if matches!(length, Length::Steps(_)) {
+            forget_earlier(&self.starts, &mut self.episodes);
+        }
+        self.episodes.sort_unstable_by_key(|record| {
+            (record.episode, record.place.source, record.place.offset)
+        });
+        let mut kept = 0;
+        for next in 0..self.episodes.len() {
+            let begun = &self.episodes[..kept];
+            if begun
+                .last()
+                .is_some_and(|last| last.episode == self.episodes[next].episode)
+            {
+                let counted = counted([&self.episodes[kept - 1], &self.episodes[next]], reader)?;
+                self.episodes[kept - 1] = counted;
+            } else {
+                self.episodes.swap(kept, next);
+                kept += 1;
+            }
+        }
+        self.episodes.truncate(kept);
+        self.episodes.shrink_to_fit();
+        Ok(())
+    }
+
+    fn settle_losses(&mut self, reader: &mut LineReader) -> io::Result<()> {
+        let mut kept: Vec<(Moment, Vec<u8>, LinePosition)> = Vec::new();
+        for (at, place) in self.losses.drain(..) {
+            kept.push((at, reader.line(place)?.to_vec(), place));
+        }
+        kept.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        kept.dedup_by(|a, b| a.1 == b.1);
+        self.losses = kept.into_iter().map(|(at, _, place)| (at, place)).collect();
+        Ok(())
+    }
+}
+
+/// Returns which of two records of an episode counts; identical lines are one record.
+fn counted(records: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<EpisodeRecord> {
+    let [a, b] = records;
+    let a_line = reader.line(a.place)?.to_vec();
+    let b_line = reader.line(b.place)?;
+    if a_line == b_line {
+        return Ok(a.clone());
+    }
+    let (a, b) = (
+        (a.clone(), episode(&a_line)?),
+        (b.clone(), episode(b_line)?),
+    );
+    Ok(record::counted(a, b, [&a_line, b_line]))
+}
+
+/// Drops the episodes of abandoned attempts; `starts` must be in order of time. An interrupted job in
+/// steps starts again from its first step, because each of its episodes continues the one before.
+/// Episodes of the earlier attempt no longer count, and are no duplicates.
+fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<EpisodeRecord>) {
+    let last_first: Vec<_> = starts
+        .iter()
+        .rev()
+        .map(|start| (start.share, Moment::parse(&start.started)))
+        .collect();
+    if last_first.len() < 2 {
+        return;
+    }
+    episodes.retain(|record| {
+        let mut starts = last_first.iter();
+        // The last start whose share has the environment of the episode.
+        let own = starts
+            .find(|(share, _)| share.is_none_or(|share| share.slot(record.episode).is_some()));
+        own.is_none_or(|(_, began)| record.ended >= *began)
+    });
+}
