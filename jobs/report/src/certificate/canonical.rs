@@ -4,27 +4,52 @@
 //! UTF-16, no blanks, numbers as ECMAScript prints doubles. RFC 8785 takes I-JSON (RFC 7493) only. So
 //! a member that occurs twice is refused, and so is an integer that a double cannot hold.
 
-use std::collections::HashSet;
-use std::fmt;
-
 use jobs::refusal::Refusal;
 use jobs::sha256;
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserializer, Serialize};
-use serde_json::{Map, Number, Value};
+use serde::Serialize;
+use serde::de::Error as _;
+use serde_json::{Number, Value};
 
 /// The largest integer of I-JSON: from here on, neighbouring integers are one double.
 const MAX_INTEGER: u64 = (1 << 53) - 1;
 
-/// Parses JSON in which no object has two members of the same name.
+/// Parses JSON in which no object has two members of the same name: each member has one colon outside of
+/// strings, so that one is noticed which another has replaced.
 ///
 /// # Errors
 /// Returns the first error of form.
 pub fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = UniqueMembers.deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(value)
+    let value = serde_json::from_slice(text)?;
+    match colons(text) == members(&value) {
+        true => Ok(value),
+        false => Err(serde_json::Error::custom(
+            "a name occurs twice in an object",
+        )),
+    }
+}
+
+/// Counts the colons outside of strings.
+fn colons(text: &[u8]) -> usize {
+    let (mut count, mut is_in_string, mut is_escaped) = (0, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_in_string = !is_in_string,
+            b':' if !is_in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// Counts the members of all objects in a value.
+fn members(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(members).sum(),
+        Value::Object(map) => map.len() + map.values().map(members).sum::<usize>(),
+        _ => 0,
+    }
 }
 
 /// Returns the canonical text of a value.
@@ -68,79 +93,11 @@ fn is_beyond(number: &Number) -> bool {
     size.is_some_and(|size| size > MAX_INTEGER)
 }
 
-/// Reads a value, and refuses a second member of the same name.
-struct UniqueMembers;
-
-impl<'de> DeserializeSeed<'de> for UniqueMembers {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for UniqueMembers {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Self)? {
-            list.push(item);
-        }
-        Ok(list.into())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let (mut map, mut names) = (Map::new(), HashSet::new());
-        while let Some(name) = members.next_key::<String>()? {
-            if !names.insert(name.clone()) {
-                let name = name.escape_debug();
-                return Err(A::Error::custom(format_args!("`{name}` occurs twice")));
-            }
-            let value = members.next_value_seed(Self)?;
-            map.insert(name, value);
-        }
-        Ok(map.into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     fn canonical(text: &str) -> Result<String, String> {
         let value = parse(text.as_bytes()).map_err(|err| err.to_string())?;
@@ -164,7 +121,9 @@ mod tests {
     #[test]
     fn what_i_json_does_not_have_is_refused() {
         let twice = canonical(r#"{"a": {"b": 1, "b": 2}}"#).unwrap_err();
-        assert!(twice.starts_with("`b` occurs twice"), "{twice}");
+        assert_eq!(twice, "a name occurs twice in an object");
+        let strings = r#"{"a:\\": ":", "b\":": [{"c": "\\"}, {"c": "\":"}]}"#;
+        assert!(canonical(strings).is_ok());
         let told = canonical(r#"{"a": [0, 9007199254740992]}"#).unwrap_err();
         let wanted = "`/a/1` is 9007199254740992, which is beyond";
         assert!(told.starts_with(wanted), "{told}");

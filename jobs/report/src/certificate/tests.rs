@@ -198,7 +198,7 @@ fn another_kind_of_file_is_told() {
     assert_eq!(told(r#"{"schema": "rrun/report/1"}"#), wanted);
     assert!(told("[]").starts_with("its schema is ``"));
     assert!(told("x").starts_with("it is not JSON: "));
-    assert!(told(r#"{"a": 1, "a": 2}"#).contains("`a` occurs twice"));
+    assert!(told(r#"{"a": 1, "a": 2}"#).contains("a name occurs twice"));
     let empty = told(r#"{"schema": "rrun/certificate/1", "sha256": "", "contents": {}}"#);
     assert!(empty.starts_with("a field is missing or wrong: missing field"));
 }
