@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use jobs::format;
+use jobs::journal::EnvLost;
 use maud::{Markup, html};
 
+use crate::Report;
 use crate::page::parts::{self, Cell, clip, count, first, heads, href};
-use crate::{EnvLoss, Report};
 
 /// Maximum number of places and of logs shown for a reason.
 const MOST: usize = 4;
@@ -74,7 +75,7 @@ fn broken(report: &Report) -> impl Iterator<Item = Failures<'_>> {
     counts.chain(places)
 }
 
-fn lost(loss: &EnvLoss) -> Failures<'_> {
+fn lost(loss: &EnvLost) -> Failures<'_> {
     Failures {
         text: &loss.reason,
         count: 1,

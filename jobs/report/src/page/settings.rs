@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::page::parts::{MOST_ROWS, clip, cut, fact, first, heads, number, table};
-use crate::{PolicyReport, Report};
+use crate::{GpuReport, PolicyReport, Report};
 
 /// Maximum number of values shown of a setting.
 const MOST_VALUES: usize = 12;
@@ -102,7 +102,7 @@ fn policies(report: &Report) -> Markup {
 fn machines(report: &Report) -> Markup {
     let (versions, rules) = (&report.run.versions, &report.config.device_rules);
     let mut gpus: BTreeMap<(&str, u64), u64> = BTreeMap::new();
-    for gpu in &report.run.gpus {
+    for GpuReport { gpu, .. } in &report.run.gpus {
         *gpus.entry((&gpu.name, gpu.bytes)).or_default() += 1;
     }
     let gpu = |((name, bytes), count): &((&str, u64), u64)| {

@@ -1,7 +1,7 @@
 //! The fields of `report.json`. `docs/report.md` has the same list, and a test compares the two.
 
 use jobs::episode::{End, VideoRef};
-use jobs::journal::Decision;
+use jobs::journal::{Decision, EnvLost};
 use serde::{Deserialize, Serialize};
 
 mod job;
@@ -69,7 +69,7 @@ pub struct Report {
     /// Number of episodes that were scored and not solved.
     pub unsolved_count: u64,
     /// Lost environment processes, the first [`LISTED`]; their episodes were started again.
-    pub env_losses: Vec<EnvLoss>,
+    pub env_losses: Vec<EnvLost>,
     /// Number of lost environment processes.
     pub env_losses_count: u64,
 }
@@ -142,25 +142,4 @@ pub struct Unsolved {
     pub video: Option<VideoRef>,
     /// Video of this episode alone, relative to the run folder.
     pub episode_video: Option<String>,
-}
-
-/// A lost environment process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EnvLoss {
-    /// Name of the job.
-    pub job: String,
-    /// The episode that was running.
-    pub episode: u64,
-    /// Rank of the environment.
-    pub rank: usize,
-    /// Index of the environment within the rank.
-    pub env: usize,
-    /// Steps that the episode had taken.
-    pub step: u64,
-    /// What happened to the process.
-    pub reason: String,
-    /// The last lines that the process wrote to stderr.
-    pub stderr: Vec<String>,
-    /// When the process was lost, RFC 3339 in UTC.
-    pub at: String,
 }

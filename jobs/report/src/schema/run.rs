@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jobs::costs::Costs;
+use jobs::journal::RankGpu;
 use jobs::plan::{Git, Resumed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,14 +59,9 @@ pub struct GpuReport {
     pub host: String,
     /// Number of the node.
     pub node: usize,
-    /// Index among the devices visible to that rank.
-    pub index: usize,
-    /// Model name.
-    pub name: String,
-    /// Size of its memory in bytes.
-    pub bytes: u64,
-    /// UUID, as in `GPU-…`.
-    pub uuid: String,
+    /// The device, as that rank sees it.
+    #[serde(flatten)]
+    pub gpu: RankGpu,
 }
 
 /// One launch of the run.

@@ -5,14 +5,12 @@ use std::collections::HashMap;
 use std::io;
 
 use jobs::job::{Job, Length, Status};
-use jobs::journal::Line;
+use jobs::journal::{EnvLost, Line};
 use jobs::numbers::Numbers;
 
 use crate::merged::Merged;
 use crate::merged::record::{EpisodeRecord, Repetition};
-use crate::schema::{
-    Duplicate, EnvLoss, EpisodeId, FailureReport, JobReport, LISTED, Reason, Unsolved,
-};
+use crate::schema::{Duplicate, EpisodeId, FailureReport, JobReport, LISTED, Reason, Unsolved};
 
 /// Number of unsolved episodes that a report shows of one job.
 const UNSOLVED_OF_A_JOB: usize = 5;
@@ -186,29 +184,13 @@ pub(crate) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
 }
 
 /// Collects the first lost environment processes, and the number of all.
-pub(crate) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
-    let mut reader = merged.journals.reader();
-    let all = merged.plan.jobs.iter().flat_map(|job| {
-        merged
-            .lines(job.index)
-            .losses
-            .iter()
-            .map(move |loss| (job, loss))
-    });
-    let mut first = Vec::new();
-    for (job, (_, place)) in all.clone().take(LISTED) {
+pub(crate) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLost>, u64)> {
+    let jobs = merged.plan.jobs.iter();
+    let all = jobs.flat_map(|job| &merged.lines(job.index).losses);
+    let (mut first, mut reader) = (Vec::new(), merged.journals.reader());
+    for (_, place) in all.clone().take(LISTED) {
         if let Line::EnvLost(lost) = serde_json::from_slice(reader.line(*place)?)? {
-            let lost = *lost;
-            first.push(EnvLoss {
-                job: job.name.clone(),
-                episode: lost.episode,
-                rank: lost.rank,
-                env: lost.env,
-                step: lost.step,
-                reason: lost.reason,
-                stderr: lost.stderr,
-                at: lost.at,
-            });
+            first.push(*lost);
         }
     }
     Ok((first, all.count() as u64))

@@ -28,10 +28,7 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
         .map(|(start, gpu)| GpuReport {
             host: start.host.clone(),
             node: start.node,
-            index: gpu.index,
-            name: gpu.name.clone(),
-            bytes: gpu.bytes,
-            uuid: gpu.uuid.clone(),
+            gpu: gpu.clone(),
         });
     RunReport {
         id: merged.plan.id.clone(),

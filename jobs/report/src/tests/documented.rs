@@ -40,7 +40,7 @@ fn full() -> Report {
             ..RankStart::default()
         })),
         Line::JobStart(JobStart::default()),
-        lines::env_lost(0, Blame::Own),
+        lines::env_lost(0, Blame::Unknown),
         lines::policy_files("", "", ""),
         Line::Decision(Box::new(decision)),
         line(Episode {
