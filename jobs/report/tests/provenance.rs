@@ -47,7 +47,7 @@ fn run(folder: &Path, plan: RunPlan, launch: &str, episodes: std::ops::Range<u64
 fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
     let folder = RunFolder::new(folder);
     let merged = Merged::open(&folder).unwrap();
-    let plan = merged.plan();
+    let plan = &merged.plan;
     let found = verify::run(&merged);
     let own = journal::read_all(&folder.journals(), &plan.accepted()).unwrap();
     let number = |line: &Line| match line {
@@ -69,7 +69,7 @@ fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
 fn scored(merged: &Merged) -> Vec<u64> {
     let mut scored = Vec::new();
     let add = |one: Episode| scored.extend(one.is_scored().then_some(one.episode));
-    merged.each_episode_of(&merged.plan().jobs[0], add).unwrap();
+    merged.each_episode_of(&merged.plan.jobs[0], add).unwrap();
     scored
 }
 
@@ -170,7 +170,7 @@ fn merged_runs_take_the_lines_of_each_and_no_others() {
     let stranger = RunPlan {
         id: "0".repeat(32),
         provenance: Provenance::default(),
-        ..merged.plan().clone()
+        ..merged.plan.clone()
     };
     let of_stranger = Merged::new(stranger, Journals::of(&folder).unwrap()).unwrap();
     assert_eq!(scored(&of_stranger), [0; 0]);

@@ -215,7 +215,7 @@ fn named_files(run: &LiveRun, report: &Report) -> NamedFiles {
         .jobs
         .iter()
         .filter_map(|job| job.video.base_dir.clone());
-    let roots: BTreeSet<PathBuf> = elsewhere.chain([run.folder().root().to_owned()]).collect();
+    let roots: BTreeSet<PathBuf> = elsewhere.chain([run.folder.root().to_owned()]).collect();
     NamedFiles {
         names,
         roots: roots.into_iter().collect(),

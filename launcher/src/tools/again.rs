@@ -142,7 +142,7 @@ impl AgainArgs {
         let sample = Sample {
             ranks,
             environments: merged
-                .plan()
+                .plan
                 .jobs
                 .iter()
                 .map(|job| job.num_envs)

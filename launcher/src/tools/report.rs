@@ -106,13 +106,13 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> anyhow::Res
 /// and videos stay where they are. It is never read as an input.
 fn merge(dirs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
     let merge = Merge::of(dirs, output)?;
-    for input in merge.inputs() {
-        let root = input.folder().root().display();
-        let jobs = counted(input.plan().jobs.len(), "job");
+    for input in &merge.inputs {
+        let root = input.folder.root().display();
+        let jobs = counted(input.plan.jobs.len(), "job");
         print(format_args!("{root}: {jobs}"))?;
-        let journals = under_way::journals(input.folder())?;
+        let journals = under_way::journals(&input.folder)?;
         if let Some(writer) = journals.writer() {
-            let merged = Merged::new(input.plan().clone(), journals)?;
+            let merged = Merged::new(input.plan.clone(), journals)?;
             let so_far = Report::of(&merged, Context::default())?.overall;
             print(format_args!("  {}", under_way::line(&writer, &so_far)))?;
         }
@@ -126,9 +126,9 @@ fn merge(dirs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
     }
     let (report, damages) = merge.write(Context {
         route: "merge".to_owned(),
-        ..Context::now(merge.plan().world_size)
+        ..Context::now(merge.plan.world_size)
     })?;
-    tell(merge.output(), merge.plan(), &report, damages.iter(), None)
+    tell(&merge.output, &merge.plan, &report, damages.iter(), None)
 }
 
 /// Prints the tables of a run, and what was wrong with its journals.

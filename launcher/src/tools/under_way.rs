@@ -14,7 +14,9 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) fn journals(folder: &RunFolder) -> anyhow::Result<Journals> {
     // Before the journals: those of a launch that has ended since are then complete.
     let living = living(folder);
-    Ok(Journals::of(folder)?.with_launches(&living))
+    let mut journals = Journals::of(folder)?;
+    journals.note_launches(&living);
+    Ok(journals)
 }
 
 /// Returns the launches that are alive. Waits until that is certain: a launch of another machine, if

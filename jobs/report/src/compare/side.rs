@@ -21,7 +21,8 @@ use crate::{Merged, Report};
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
-    path: PathBuf,
+    /// The path, as the command line named it.
+    pub path: PathBuf,
     pub(super) jobs: SideJobs,
 }
 
@@ -84,11 +85,6 @@ impl Side {
             path: path.to_owned(),
             jobs,
         })
-    }
-
-    /// Returns the path, as the command line named it.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Returns whether both sides are the same files.

@@ -114,14 +114,7 @@ impl Journals {
 
     /// Notes which launches are alive, see [`jobs::launch::Pulse`]. Their ranks on another machine or
     /// in another container run, although their locks cannot be seen.
-    #[must_use]
-    pub fn with_launches(mut self, living: &[LivingLaunch]) -> Self {
-        self.note_launches(living);
-        self
-    }
-
-    /// Like [`Journals::with_launches`], in place.
-    pub(crate) fn note_launches(&mut self, living: &[LivingLaunch]) {
+    pub fn note_launches(&mut self, living: &[LivingLaunch]) {
         let locked = held::locked();
         let is_seen = |launch: &&LivingLaunch| {
             File::open(&launch.path).is_ok_and(|file| locked.contains(&file))

@@ -38,7 +38,8 @@ pub use view::LiveView;
 
 /// A run that is watched.
 pub struct LiveRun {
-    folder: RunFolder,
+    /// The folder of the run.
+    pub folder: RunFolder,
     plan_version: FileVersion,
     merged: Merged,
     activity: Activity,
@@ -136,16 +137,6 @@ impl LiveRun {
     /// Returns the plan of the run.
     pub fn plan(&self) -> &RunPlan {
         &self.merged.plan
-    }
-
-    /// Returns the folder of the run.
-    pub fn folder(&self) -> &RunFolder {
-        &self.folder
-    }
-
-    /// Returns what happens now.
-    pub fn activity(&self) -> &Activity {
-        &self.activity
     }
 
     /// Notes that the launch whose run this is has ended. It may hold the folder for a moment longer.

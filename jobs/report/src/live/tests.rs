@@ -158,7 +158,7 @@ fn of_rank_1() -> Vec<u8> {
 /// Returns the report of the folder as `rrun report` makes it.
 fn at_once(folder: &RunFolder) -> Report {
     let merged = Merged::open(folder).unwrap();
-    let plan = merged.plan();
+    let plan = &merged.plan;
     let context = Context {
         world_size: plan.world_size,
         route: "journals".to_owned(),
@@ -253,7 +253,7 @@ fn the_activity_is_that_of_the_last_lines() {
     let mut live = run.watched();
     looked(&mut live);
     let seen = |live: &LiveRun| {
-        let (_, rank) = live.activity().ranks().next().unwrap();
+        let (_, rank) = live.activity.ranks().next().unwrap();
         let of = |env: &EnvActivity| (env.episode, env.is_running, env.ended, env.solved);
         (rank.job, rank.envs.values().map(of).collect::<Vec<_>>())
     };
@@ -278,7 +278,7 @@ fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read(
     run.append(1, &start(1, "first", 2));
     let mut live = run.watched();
     looked(&mut live);
-    let ranks = live.activity().ranks();
+    let ranks = live.activity.ranks();
     let ranks: Vec<_> = ranks
         .map(|(rank, of)| (rank, of.launch.as_deref()))
         .collect();

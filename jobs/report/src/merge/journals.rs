@@ -45,7 +45,7 @@ pub(super) fn is_run(folder: &RunFolder) -> io::Result<bool> {
 pub(super) fn runs(inputs: &[Input]) -> io::Result<BTreeSet<String>> {
     let mut runs = BTreeSet::new();
     for input in inputs {
-        for path in journal::files(&input.folder().journals())? {
+        for path in journal::files(&input.folder.journals())? {
             runs.insert(owner(input, &path).1);
         }
     }
@@ -61,7 +61,7 @@ fn run_in_name(path: &Path) -> Option<String> {
 
 fn owner(input: &Input, path: &Path) -> Owner {
     let of_input = || {
-        let letters = input.plan().id.chars().filter(char::is_ascii_alphanumeric);
+        let letters = input.plan.id.chars().filter(char::is_ascii_alphanumeric);
         letters.take(LETTERS).collect()
     };
     (
@@ -79,7 +79,7 @@ pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<MergedJ
     let mut count = 0;
     for input in inputs {
         let rewrite = Rewrite::new(input, output.root());
-        let journals = Journals::of(input.folder())?;
+        let journals = Journals::of(&input.folder)?;
         for (index, path) in journals.paths().enumerate() {
             let part = folder.join(format!("{count}.part"));
             count += 1;

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::{Context, Damage, Journals, Merged, Report};
 
@@ -38,18 +38,12 @@ const SCHEMA: &str = "rrun/merge/1";
 /// Run folders that can be merged.
 #[derive(Debug)]
 pub struct Merge {
-    inputs: Vec<Input>,
-    output: RunFolder,
-    plan: RunPlan,
-}
-
-/// `merge.json`: what a merged folder was made of. The next merge may overwrite a folder that has
-/// this file.
-#[derive(Debug, Serialize)]
-struct MergeFile<'a> {
-    schema: &'a str,
-    written: &'a str,
-    inputs: Vec<String>,
+    /// The runs that are merged.
+    pub inputs: Vec<Input>,
+    /// The output folder.
+    pub output: RunFolder,
+    /// The merged plan.
+    pub plan: RunPlan,
 }
 
 impl Merge {
@@ -74,11 +68,6 @@ impl Merge {
         })
     }
 
-    /// Returns the runs that are merged.
-    pub fn inputs(&self) -> &[Input] {
-        &self.inputs
-    }
-
     /// Returns the pairs of folders of which the second one is a copy of the first one: their plans
     /// have the same run id. A folder that a merge wrote is no copy of its inputs.
     pub fn copies(&self) -> Vec<[&Path; 2]> {
@@ -86,23 +75,13 @@ impl Merge {
         let runs = self
             .inputs
             .iter()
-            .filter(|input| !input.plan().id.is_empty() && !input.folder().merge().is_file());
+            .filter(|input| !input.plan.id.is_empty() && !input.folder.merge().is_file());
         runs.filter_map(|input| {
-            let id = input.plan().id.as_str();
-            let original = *originals.entry(id).or_insert(input.root());
-            (original != input.root()).then(|| [original, input.root()])
+            let id = input.plan.id.as_str();
+            let original = *originals.entry(id).or_insert(input.folder.root());
+            (original != input.folder.root()).then(|| [original, input.folder.root()])
         })
         .collect()
-    }
-
-    /// Returns the merged plan.
-    pub fn plan(&self) -> &RunPlan {
-        &self.plan
-    }
-
-    /// Returns the output folder.
-    pub fn output(&self) -> &RunFolder {
-        &self.output
     }
 
     /// Writes the merged folder and its report, which contains `context`. Returns the report and
@@ -116,13 +95,10 @@ impl Merge {
         let inputs = self
             .inputs
             .iter()
-            .map(|input| paths::from_to(folder.root(), input.root()))
-            .collect();
-        let made = MergeFile {
-            schema: SCHEMA,
-            written: &context.created,
-            inputs,
-        };
+            .map(|input| paths::from_to(folder.root(), input.folder.root()))
+            .collect::<Vec<_>>();
+        // What the folder was made of. The next merge may overwrite a folder that has this file.
+        let made = json!({"schema": SCHEMA, "written": context.created, "inputs": inputs});
         write_whole(&folder.merge(), &serde_json::to_vec_pretty(&made)?)?;
         let fresh = journals::gather(&self.inputs, folder)?;
         write_whole(&folder.plan(), &serde_json::to_vec_pretty(&self.plan)?)?;
@@ -142,26 +118,13 @@ const DEPTH: usize = 8;
 /// One run to merge.
 #[derive(Debug)]
 pub struct Input {
-    folder: RunFolder,
-    plan: RunPlan,
+    /// The run folder: an absolute path, with symbolic links resolved.
+    pub folder: RunFolder,
+    /// The plan of the run.
+    pub plan: RunPlan,
 }
 
 impl Input {
-    /// Returns the run folder.
-    pub fn folder(&self) -> &RunFolder {
-        &self.folder
-    }
-
-    /// Returns the absolute path of the folder, with symbolic links resolved.
-    pub(super) fn root(&self) -> &Path {
-        self.folder.root()
-    }
-
-    /// Returns the plan of the run.
-    pub fn plan(&self) -> &RunPlan {
-        &self.plan
-    }
-
     /// Reads the run in a folder with a plan.
     fn read(root: &Path) -> Result<Self, Refusal> {
         let folder = RunFolder::new(root);

@@ -18,7 +18,7 @@ pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, Refusal> {
     let jobs = jobs(inputs)?;
     let files = input_files(inputs)?;
     let seed = seed(inputs)?;
-    let plans: Vec<_> = inputs.iter().map(Input::plan).collect();
+    let plans: Vec<_> = inputs.iter().map(|input| &input.plan).collect();
     let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone()))
         .unwrap_or_else(|| "several".to_owned());
     let jobs_sha256 =
@@ -43,14 +43,10 @@ pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, Refusal> {
         jobs_file,
         jobs_sha256,
         seed,
-        // A merged folder is never replaced.
-        quick: false,
         only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
         world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
         jobs,
         inputs: files,
-        now: None,
-        model_server: None,
         options: plans.iter().skip(1).fold(plans[0].options.clone(), common),
         rrun: plans
             .iter()
@@ -63,13 +59,10 @@ pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, Refusal> {
             .map(|plan| plan.created.clone())
             .min()
             .unwrap_or_default(),
-        // No launch began the merged run.
-        begun_by: None,
         resumed_from,
-        started_in: None,
         provenance: joined_provenance(plans.iter().copied()),
-        launch: None,
-        changed: Vec::new(),
+        // No launch began the merged run, and nothing replaces it.
+        ..RunPlan::default()
     })
 }
 
@@ -97,32 +90,20 @@ fn text(job: &Job) -> String {
 fn jobs(inputs: &[Input]) -> Result<Vec<Job>, Refusal> {
     let mut joined: HashMap<&str, (usize, Job)> = HashMap::new();
     let mut order: Vec<&str> = Vec::new();
-    let names = |input: &'_ Input| {
-        input
-            .plan()
-            .jobs
-            .iter()
-            .map(|job| job.name.clone())
-            .collect::<Vec<_>>()
-    };
-    let one_order = same(inputs.iter().map(names)).is_some();
     for (number, input) in inputs.iter().enumerate() {
-        // Workers of one launch have the same jobs.
-        let plans = number
-            .checked_sub(1)
-            .map(|before| [inputs[before].plan(), input.plan()]);
-        if plans.is_some_and(|[before, this]| before.jobs == this.jobs && before.seed == this.seed)
-        {
-            continue;
-        }
         let mut differing: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
-        for job in &input.plan().jobs {
+        for job in &input.plan.jobs {
             let Some((owner, other)) = joined.get_mut(job.name.as_str()) else {
                 order.push(&job.name);
                 joined.insert(&job.name, (number, job.clone()));
                 continue;
             };
-            if !is_same([inputs[*owner].plan(), input.plan()], [other, job]) {
+            let plans = [&inputs[*owner].plan, &input.plan];
+            // Workers of one launch have the same jobs.
+            if other == job && plans[0].seed == plans[1].seed {
+                continue;
+            }
+            if !is_same(plans, [other, job]) {
                 differing.entry(*owner).or_default().push(&job.name);
             }
             *other = either(other, job);
@@ -131,7 +112,11 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, Refusal> {
             return Err(refusal(&inputs[*owner], input, names));
         }
     }
-    if !one_order {
+    let names = |input: &Input| -> Vec<_> {
+        let jobs = input.plan.jobs.iter();
+        jobs.map(|job| job.name.clone()).collect()
+    };
+    if same(inputs.iter().map(names)).is_none() {
         order.sort_unstable();
     }
     let placed = |(index, name): (usize, &str)| Job {
@@ -146,11 +131,11 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, Refusal> {
 fn input_files(inputs: &[Input]) -> Result<BTreeMap<String, InputFile>, Refusal> {
     let mut files: BTreeMap<&str, Vec<(&Input, &InputFile)>> = BTreeMap::new();
     for input in inputs {
-        for (path, file) in &input.plan().inputs {
+        for (path, file) in &input.plan.inputs {
             let known = files.entry(path).or_default();
             let other = known.iter().find(|(owner, other)| {
                 let is_known = other.sha256.is_some() && file.sha256.is_some();
-                is_known && !other.is_same(file) && share_a_job(owner.plan(), input.plan())
+                is_known && !other.is_same(file) && share_a_job(&owner.plan, &input.plan)
             });
             if let Some((owner, other)) = other {
                 let change = format!("`{path}`: {other} → {file}");
@@ -182,40 +167,37 @@ fn whole(job: &Job) -> Job {
     }
 }
 
-/// Returns the plan with the selected jobs only, as if there were no others.
-fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
-    let jobs = plan.jobs.iter().filter(|job| is_meant(job)).map(whole);
+/// Returns the plan with these of its jobs only, as if there were no others.
+fn reduced<'a>(plan: &RunPlan, jobs: impl IntoIterator<Item = &'a Job>) -> RunPlan {
     RunPlan {
         seed: plan.seed,
-        jobs: jobs.collect(),
+        jobs: jobs.into_iter().map(whole).collect(),
         ..RunPlan::default()
     }
 }
 
 /// Returns whether two jobs have the same episodes with the same results, as far as both have them.
-fn is_same(plans: [&RunPlan; 2], jobs: [&Job; 2]) -> bool {
-    let [a, b] = plans;
-    let of = |plan: &RunPlan, job: &Job| RunPlan {
-        seed: plan.seed,
-        jobs: vec![whole(job)],
-        ..RunPlan::default()
-    };
-    jobs[0] == jobs[1] && a.seed == b.seed
-        || Difference::between(&of(a, jobs[0]), &of(b, jobs[1])).is_none()
+fn is_same([a, b]: [&RunPlan; 2], [job_of_a, job_of_b]: [&Job; 2]) -> bool {
+    Difference::between(&reduced(a, [job_of_a]), &reduced(b, [job_of_b])).is_none()
 }
 
 fn refusal(a: &Input, b: &Input, names: &[&str]) -> Refusal {
-    let is_meant = |job: &Job| names.contains(&job.name.as_str());
-    let difference =
-        Difference::between(&reduced(a.plan(), is_meant), &reduced(b.plan(), is_meant));
-    other_jobs(a, b, &difference.lines())
+    let of = |plan: &RunPlan| {
+        let jobs = plan.jobs.iter();
+        reduced(plan, jobs.filter(|job| names.contains(&job.name.as_str())))
+    };
+    other_jobs(
+        a,
+        b,
+        &Difference::between(&of(&a.plan), &of(&b.plan)).lines(),
+    )
 }
 
 fn other_jobs(a: &Input, b: &Input, changes: &[String]) -> Refusal {
     Refusal::new(format_args!(
         "`{}` and `{}` ran different jobs under the same names:\n  {}",
-        a.root().display(),
-        b.root().display(),
+        a.folder.root().display(),
+        b.folder.root().display(),
         changes.join("\n  ")
     ))
 }
@@ -245,24 +227,24 @@ fn either(a: &Job, b: &Job) -> Job {
 /// Returns the base seed, which all inputs must share; jobs with a seed of their own do not need
 /// it.
 fn seed(inputs: &[Input]) -> Result<u64, Refusal> {
-    let asks = |input: &&Input| input.plan().jobs.iter().any(|job| job.seed.is_none());
+    let asks = |input: &&Input| input.plan.jobs.iter().any(|job| job.seed.is_none());
     let mut asking = inputs.iter().filter(asks);
     let Some(first) = asking.next() else {
         return Ok(inputs
             .iter()
-            .map(|input| input.plan().seed)
+            .map(|input| input.plan.seed)
             .min()
             .unwrap_or_default());
     };
-    let other = asking.find(|input| input.plan().seed != first.plan().seed);
-    other.map_or(Ok(first.plan().seed), |other| {
+    let other = asking.find(|input| input.plan.seed != first.plan.seed);
+    other.map_or(Ok(first.plan.seed), |other| {
         Err(Refusal::new(format_args!(
             "the base seed of `{}` is {}, that of `{}` is {}: only jobs with a seed field of their \
              own can be merged",
-            first.root().display(),
-            first.plan().seed,
-            other.root().display(),
-            other.plan().seed
+            first.folder.root().display(),
+            first.plan.seed,
+            other.folder.root().display(),
+            other.plan.seed
         )))
     })
 }

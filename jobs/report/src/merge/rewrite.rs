@@ -25,11 +25,11 @@ pub(super) struct Rewrite<'a> {
 
 impl<'a> Rewrite<'a> {
     pub(super) fn new(input: &'a Input, output: &'a Path) -> Self {
-        let way = format!("{}/", from_to(output, input.root()));
+        let way = format!("{}/", from_to(output, input.folder.root()));
         let text = serde_json::to_vec(&way).unwrap_or_default();
         let prefix = text[1..text.len() - 1].to_vec();
         Self {
-            root: input.root(),
+            root: input.folder.root(),
             output,
             prefix,
         }

@@ -37,7 +37,8 @@ pub use scan::Damage;
 
 /// A run: its plan and its merged journals.
 pub struct Merged {
-    pub(crate) plan: RunPlan,
+    /// The plan of the run.
+    pub plan: RunPlan,
     pub(crate) journals: Journals,
     pub(crate) state: MergedState,
 }
@@ -76,11 +77,6 @@ impl Merged {
             plan,
             journals: Journals::default(),
         }
-    }
-
-    /// Returns the plan of the run.
-    pub fn plan(&self) -> &RunPlan {
-        &self.plan
     }
 
     /// Returns who writes into the run folder, if anybody does.

@@ -69,8 +69,6 @@ pub struct JobAudit {
     pub datasets: BTreeMap<String, Vec<ExpectedDemo>>,
     /// Video files, with the episodes that each must have.
     pub videos: BTreeMap<String, Vec<EpisodeFrames>>,
-    /// Video files of a single episode each.
-    pub episode_videos: BTreeMap<String, Vec<EpisodeFrames>>,
 }
 
 /// An episode in a dataset.
@@ -280,7 +278,7 @@ impl JobAudit {
                 first: 0,
                 frames,
             };
-            self.episode_videos.insert(file, vec![whole]);
+            self.videos.insert(file, vec![whole]);
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     for (of_a, of_b) in &args.pairs {
         for (side, name) in [(&a, of_a), (&b, of_b)] {
             if !side.has(name) {
-                let path = side.path().display();
+                let path = side.path.display();
                 return Err(Refusal::new(format_args!("`{path}` has no job `{name}`")).into());
             }
         }

@@ -111,7 +111,7 @@ impl VerifyArgs {
         let is_counted = |job: &Job| matches!(job.length, Length::Episodes(_));
         let wanted = |job: &Job| is_counted(job) && job.is_repeatable();
         ensure!(
-            merged.plan().jobs.iter().any(wanted),
+            merged.plan.jobs.iter().any(wanted),
             "no episode can be run again: there is no job with num_episodes whose latency is not \
              measured"
         );
@@ -127,7 +127,7 @@ impl VerifyArgs {
             let note = "they came out the same, to the last bit";
             findings.notes.push(note.to_owned());
         }
-        let jobs = merged.plan().jobs.iter();
+        let jobs = merged.plan.jobs.iter();
         let measured = jobs.filter(|job| !job.is_repeatable());
         let measured: Vec<_> = measured.map(|job| job.name.as_str()).collect();
         if !measured.is_empty() {
@@ -218,13 +218,7 @@ impl<'a> VerifiedRun<'a> {
         let report = Report::of(self.merged, Context::default())?;
         let mut findings = verify::run(self.merged);
         let mut rows = Vec::new();
-        let work: Vec<_> = self
-            .merged
-            .plan()
-            .jobs
-            .iter()
-            .zip(&report.per_job)
-            .collect();
+        let work: Vec<_> = self.merged.plan.jobs.iter().zip(&report.per_job).collect();
         let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| self.row(job, report);
         threads::in_order(&work, one, |_, (row, of_job)| {
             findings.add(of_job);
@@ -248,24 +242,23 @@ impl<'a> VerifiedRun<'a> {
         for (file, demos) in &self.datasets(job, &audit)? {
             findings.add(self.dataset(file, demos)?.of_file(file));
         }
-        for (file, spans) in audit.videos.iter().chain(&audit.episode_videos) {
+        for (file, spans) in &audit.videos {
             let path = self.path(file);
             let found = present(&path).unwrap_or_else(|| video::check(&path, spans));
             findings.add(found.of_file(file));
         }
-        let short = environments(self.merged.plan(), job, report, &audit);
+        let short = environments(&self.merged.plan, job, report, &audit);
         findings.wrong.extend(short);
         let expected = audit.expected.map(|expected| expected.to_string());
         let expected = expected.unwrap_or_else(|| "?".to_owned());
         let demos: usize = audit.datasets.values().map(Vec::len).sum();
-        let videos = audit.videos.len() + audit.episode_videos.len();
         let row = [
             job.name.clone(),
             format!("{} of {expected}", audit.episodes),
             audit.errors.to_string(),
             audit.datasets.len().to_string(),
             demos.to_string(),
-            videos.to_string(),
+            audit.videos.len().to_string(),
             findings.wrong.len().to_string(),
         ];
         Ok((row, findings))

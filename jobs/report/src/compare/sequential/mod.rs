@@ -109,7 +109,7 @@ impl SequentialComparison {
         let paired = pending(jobs)
             .map(|job| Ok((job.index, PairedJob::new(job, seed, reference)?)))
             .collect::<Result<_, Refusal>>()?;
-        let name = reference.path().display().to_string();
+        let name = reference.path.display().to_string();
         Self::of_pairs(paired, Reference::Run(name), test)
     }
 

@@ -142,7 +142,7 @@ impl PairedJob {
     }
 
     pub(super) fn new(job: &Job, seed: u64, reference: &Side) -> Result<Self, Refusal> {
-        let (name, path) = (job.name.clone(), reference.path().display().to_string());
+        let (name, path) = (job.name.clone(), reference.path.display().to_string());
         let count = episodes(job)?;
         let Some(side) = reference.jobs.get(&job.name) else {
             return Err(Refusal::new(format_args!("`{path}` has no job `{name}`")));

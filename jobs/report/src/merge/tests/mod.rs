@@ -311,8 +311,8 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
     place.run("deep/x", &[job("b"), job("a")]);
     place.run("y", &[job("c")]);
     let merge = Merge::of(&[place.path("deep"), place.path("y")], &place.path("out")).unwrap();
-    let input = &merge.inputs()[0];
-    let rewrite = rewrite::Rewrite::new(input, merge.output().root());
+    let input = &merge.inputs[0];
+    let rewrite = rewrite::Rewrite::new(input, merge.output.root());
     for line in InputRun::lines(0, &[("a", 3, 9), ("b", 4, 9)]) {
         let text = serde_json::to_vec(&line).unwrap();
         // The same line with its fields in another order is parsed and serialized again.

@@ -74,26 +74,16 @@ impl PairedSums {
         }
     }
 
-    /// Returns the logarithm of the capital of a bettor who believes that the mean exceeds `delta`,
-    /// which must be from −1 (excluded) to 1.
-    pub fn capital_above(&self, delta: f64) -> f64 {
-        self.capital(delta, 1)
-    }
-
-    /// The same for the belief that the mean is below `delta`, which must be from −1 to 1
-    /// (excluded).
-    pub fn capital_below(&self, delta: f64) -> f64 {
-        self.capital(-delta, -1)
-    }
-
-    /// Returns whether the hypothesis that the mean is at most `delta` is rejected at `level`.
+    /// Returns whether the hypothesis that the mean is at most `delta` is rejected at `level`; `delta` is
+    /// from −1 (excluded) to 1.
     pub fn is_above(&self, delta: f64, level: f64) -> bool {
-        self.capital_above(delta) >= -level.ln()
+        self.capital(delta, 1) >= -level.ln()
     }
 
-    /// Returns whether the hypothesis that the mean is at least `delta` is rejected at `level`.
+    /// Returns whether the hypothesis that the mean is at least `delta` is rejected at `level`; `delta` is
+    /// from −1 to 1 (excluded).
     pub fn is_below(&self, delta: f64, level: f64) -> bool {
-        self.capital_below(delta) >= -level.ln()
+        self.capital(-delta, -1) >= -level.ln()
     }
 
     /// Returns the confidence sequence of the mean at these counts: all means that are rejected on
@@ -111,8 +101,8 @@ impl PairedSums {
         bound(-1.0, |mean| self.capital(mean, sign) >= -level.ln())
     }
 
-    /// Returns the logarithm of the capital against a mean of at most `delta`, of the differences
-    /// times `sign`.
+    /// Returns the logarithm of the capital of a bettor who believes that the mean of the differences
+    /// times `sign` exceeds `delta`, which must be from −1 (excluded) to 1.
     fn capital(&self, delta: f64, sign: i32) -> f64 {
         let most = 1.0 / (f64::from(self.largest) * (1.0 + delta));
         let logarithms: Vec<f64> = bets()

@@ -49,8 +49,8 @@ fn a_capital_is_the_mean_over_the_bets_of_the_products() {
         (1.0 + bet * (-1.0 + 0.1)).powi(2) * (1.0 + bet * 0.1).powi(3) * (1.0 + bet * 1.1).powi(4)
     };
     let mean = bets().map(|share| product(share / 0.9)).sum::<f64>() / f64::from(BETS);
-    assert!((sums.capital_above(-0.1) - mean.ln()).abs() < 1e-12);
-    let capital = PairedSums::new(1).capital_above(0.3);
+    assert!((sums.capital(-0.1, 1) - mean.ln()).abs() < 1e-12);
+    let capital = PairedSums::new(1).capital(0.3, 1);
     assert_eq!(capital, 0.0, "nothing won yet");
 }
 
@@ -59,7 +59,7 @@ fn nobody_bets_all_that_there_is() {
     let all: Vec<f64> = bets().collect();
     assert_eq!(all.len(), 16);
     assert!((all[0] - LARGEST).abs() < 1e-12 && (all[15] - SMALLEST).abs() < 1e-12);
-    assert!(sums([1000, 0, 0]).capital_above(-0.9).is_finite());
+    assert!(sums([1000, 0, 0]).capital(-0.9, 1).is_finite());
 }
 
 #[test]
@@ -207,6 +207,6 @@ proptest! {
         counts in prop::array::uniform3(0_u64..300), delta in -0.99_f64..0.98
     ) {
         let sums = sums(counts);
-        prop_assert!(sums.capital_above(delta + 0.01) <= sums.capital_above(delta) + 1e-9);
+        prop_assert!(sums.capital(delta + 0.01, 1) <= sums.capital(delta, 1) + 1e-9);
     }
 }
