@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 STAMP = ROOT / "target/imitation/passed.json"
 # What the planner's peaks are of, beside the imitation.
-NETWORK = ["runtime", "benches/measure", "benches/random_checkpoint", "jobs/fit/src/memory/gr00t"]
+NETWORK = ["runtime", "benches/measure", "benches/random_checkpoint", "jobs/fit/src/gr00t"]
 SOURCES = (".py", ".sh", ".cc", ".h", ".rs", ".json", ".toml")
 
 

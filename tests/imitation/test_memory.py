@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The planner's peaks (jobs/fit/src/memory/gr00t/measured.json), measured anew on an imitated card.
+"""The planner's peaks (jobs/fit/src/gr00t/measured.json), measured anew on an imitated card.
 
 `measure gpu` infers with a random checkpoint, one process for each row of the table, and libtorch's
 allocator says what it has reserved of the card. Kernels compute nothing, and nothing here is a
@@ -30,7 +30,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "benches"))
 from programs import program
-MEASURED = ROOT / "jobs/fit/src/memory/gr00t/measured.json"
+MEASURED = ROOT / "jobs/fit/src/gr00t/measured.json"
 
 CAMERAS = [1, 2, 3]
 ROWS = [1, 4, 8, 16, 32]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::bail;
-use fit::memory::Need;
+use fit::Need;
 use jobs::assign::Assignment;
 use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;

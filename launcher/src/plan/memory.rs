@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use fit::memory::{Fit, GpuBudget, Measured, MemoryOptions, MemoryPlanner, Need, Proposal};
+use fit::{Fit, GpuBudget, Measured, MemoryOptions, MemoryPlanner, Need, Proposal};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::placement::{Placement, Resources};

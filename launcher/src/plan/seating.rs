@@ -2,7 +2,7 @@
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
 use anyhow::{bail, ensure};
-use fit::memory::{MemoryPlanner, Need};
+use fit::{MemoryPlanner, Need};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
 use jobs::placement::{Components, Placement, Resources};

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Command;
-use fit::memory::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal, table};
 use fit::ppo::PpoResult;
+use fit::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::placement::{Placement, Resources};
@@ -238,8 +238,8 @@ fn tell(args: &FitArgs, planner: &MemoryPlanner<'_>, nproc: usize) -> anyhow::Re
         let lines: Vec<_> = host.into_iter().chain(notes).collect();
         format!(
             "{}\n{}\n{}",
-            table::needs(planner),
-            table::proposals(&proposals),
+            planner.table(),
+            Proposal::table(&proposals),
             lines.join("\n")
         )
     };

@@ -8,7 +8,7 @@ use jobs::assign::{Assign, Assignment, Shard};
 use jobs::placement::{Components, Placement, Resources};
 use jobs::samples;
 
-use crate::memory::{GpuBudget, MemoryOptions};
+use crate::{GpuBudget, MemoryOptions};
 
 const GIB: u64 = 1 << 30;
 

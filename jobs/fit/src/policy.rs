@@ -8,10 +8,10 @@ use jobs::captured_graphs;
 use jobs::job::Job;
 use serde_json::{Map, Value};
 
-use crate::memory::amount::{MemoryAmount, Need};
-use crate::memory::checkpoint::{self, TensorSize};
-use crate::memory::gr00t::{Network, SMALL, Shape};
-use crate::memory::measured::Measured;
+use crate::amount::{MemoryAmount, Need};
+use crate::checkpoint::{self, TensorSize};
+use crate::gr00t::{Network, SMALL, Shape};
+use crate::measured::Measured;
 use jobs::policies::{self, DECLARED_MEMORY, MemoryRule, PolicyType};
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the

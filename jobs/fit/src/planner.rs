@@ -7,12 +7,16 @@ use jobs::assign::{self, Assignment};
 use jobs::job::{Job, JobIndex};
 use jobs::placement::Placement;
 use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
+use jobs::table::Table;
 
-use crate::memory::CONTEXT;
-use crate::memory::amount::{GpuBudget, MemoryAmount, Need};
-use crate::memory::environment::EnvironmentMemory;
-use crate::memory::measured::Measured;
-use crate::memory::policy::PolicyMemory;
+use crate::amount::{GpuBudget, MemoryAmount, Need};
+use crate::measured::{EnvironmentMemory, Measured};
+use crate::policy::PolicyMemory;
+
+/// Memory of a CUDA context in each process, with the kernels of libtorch, cuBLAS and NCCL that it
+/// loads. This is an assumption: contexts of PyTorch take between 0.3 and 0.6 GiB depending on GPU
+/// and CUDA version, and none was measured here.
+const CONTEXT: u64 = 512 << 20;
 
 /// The settings of the command line that affect memory.
 #[derive(Clone, Debug, Default)]
@@ -105,6 +109,39 @@ impl<'a> MemoryPlanner<'a> {
             .map(|job| self.takes(job, self.jobs[job].num_envs, None))
             .collect();
         self.sum(&takes)
+    }
+
+    /// Returns a table for the terminal with one row per GPU: what it will hold, what is free, and
+    /// whether that fits.
+    pub fn table(&self) -> String {
+        let row = |need: &Need| {
+            let budget = self.budget(need.gpu);
+            let free = budget.map(|budget| budget.free.to_string());
+            [
+                need.gpu.to_string(),
+                need.weights.text(),
+                need.activations.text(),
+                need.graphs.text(),
+                need.context.text(),
+                need.environments.text(),
+                need.sum().text(),
+                free.unwrap_or_else(|| "unknown".to_owned()),
+                need.fit(budget).text().to_owned(),
+            ]
+        };
+        let rows: Vec<_> = self.needs().iter().map(row).collect();
+        let head = [
+            "GPU",
+            "Weights",
+            "Activations",
+            "Graphs",
+            "Context",
+            "Environments",
+            "Sum",
+            "Free",
+            "Fits",
+        ];
+        Table::first(head, rows, "GPU", ", see --json").grid()
     }
 
     /// Returns whether a rank runs more than one job.

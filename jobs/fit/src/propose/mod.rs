@@ -5,10 +5,11 @@
 
 use jobs::job::{Job, Length};
 use jobs::placement::Division;
+use jobs::table::Table;
 use serde::Serialize;
 
-use crate::memory::amount::{Fit, Need};
-use crate::memory::planner::{MemoryPlanner, Takes};
+use crate::amount::{Fit, Need};
+use crate::planner::{MemoryPlanner, Takes};
 
 /// Maximum number of environments of a job in one rank, as in a jobs file.
 const MOST_ENVS: usize = 4096;
@@ -34,6 +35,37 @@ pub struct Proposal {
     pub why: ProposalLimit,
     /// Rows of one inference, if the policy's memory depends on them.
     pub batch: Option<BatchRows>,
+}
+
+impl Proposal {
+    /// Returns a table for the terminal with one row per job: its current numbers and the proposed ones.
+    pub fn table(proposals: &[Self]) -> String {
+        let number = |number: Option<usize>, none: &str| match number {
+            Some(number) => number.to_string(),
+            None => none.to_owned(),
+        };
+        let row = |proposal: &Self| {
+            let largest = proposal.batch.map(|batch| number(batch.largest, "none"));
+            [
+                proposal.job.clone(),
+                proposal.num_envs.to_string(),
+                number(proposal.proposed_num_envs, "-"),
+                proposal.why.text().to_owned(),
+                number(proposal.batch.map(|batch| batch.rows), "-"),
+                largest.unwrap_or_else(|| "-".to_owned()),
+            ]
+        };
+        let rows: Vec<_> = proposals.iter().map(row).collect();
+        let head = [
+            "Job",
+            "Envs",
+            "Proposed",
+            "Because",
+            "Batch",
+            "Largest Batch",
+        ];
+        Table::first(head, rows, "job", ", see --json").grid()
+    }
 }
 
 /// What limits a proposed number of environments.
