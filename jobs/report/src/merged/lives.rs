@@ -94,7 +94,8 @@ impl Events {
             (_, None) => {}
         }
         if let Line::JobEnd(end) = &other.line {
-            self.peaks(end);
+            self.costs.add(&end.costs);
+            self.gpu_busy.extend(busy(end));
         }
     }
 
@@ -103,11 +104,6 @@ impl Events {
         self.lives
             .last_mut()
             .filter(|life| life.how == HowEnded::Running)
-    }
-
-    fn peaks(&mut self, end: &JobEnd) {
-        self.costs.add(&end.costs);
-        self.gpu_busy.extend(busy(end));
     }
 
     /// Records that a line of the journal was written at this moment.
@@ -148,6 +144,12 @@ impl Events {
     /// Returns the latest start of the rank.
     pub(crate) fn place(&self) -> Option<&RankStart> {
         self.lives.last().map(|life| &life.start)
+    }
+
+    /// Returns all starts of the rank, those of [`Events::repeats`], too.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = &RankStart> {
+        let lives = self.lives.iter().chain(&self.repeats);
+        lives.map(|life| &life.start)
     }
 
     /// Returns the GPUs that the rank has used, each with its start.

@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use crate::journals::{Journals, LineReader};
 use crate::merged::lines::JobLines;
+use crate::merged::lives::Events;
 use crate::merged::record::{EpisodeRecord, Name};
 use crate::merged::scan::EpisodeStarts;
 use crate::merged::state::MergedState;
@@ -195,14 +196,9 @@ impl Merged {
     }
 
     fn is_continued_after(&self, decision: &Decision) -> bool {
-        let lives = self
-            .state
-            .events
-            .iter()
-            .flat_map(|events| events.lives.iter().chain(&events.repeats));
-        let at = Moment::parse(&decision.at);
-        lives
-            .map(|life| &life.start)
+        let (at, events) = (Moment::parse(&decision.at), self.state.events.iter());
+        events
+            .flat_map(Events::starts)
             .any(|start| start.launch != decision.launch && Moment::parse(&start.started) > at)
     }
 }

@@ -7,6 +7,7 @@ use jobs::job::{Job, Status};
 use jobs::time::Moment;
 
 use crate::merged::Merged;
+use crate::merged::lives::Events;
 use crate::{Context, JobReport, Report};
 
 /// Why a run ended early that was stopped on its page.
@@ -39,9 +40,7 @@ pub(crate) fn name(merged: &Merged, context: &mut Context, per_job: &mut [JobRep
 
 /// Returns the launch of the rank that started last.
 fn last_launch(merged: &Merged) -> Option<&str> {
-    let events = merged.state.events.iter();
-    let lives = events.flat_map(|events| events.lives.iter().chain(&events.repeats));
-    let starts = lives.map(|life| &life.start);
+    let starts = merged.state.events.iter().flat_map(Events::starts);
     let last = starts.max_by_key(|start| Moment::parse(&start.started))?;
     last.launch.as_deref()
 }

@@ -67,17 +67,14 @@ fn world_size(events: &[Events]) -> Option<usize> {
 /// those of each run.
 fn launches(events: &[Events]) -> Vec<LaunchReport> {
     let mut lowest: BTreeMap<&str, &Events> = BTreeMap::new();
-    let has_begun = |events: &&Events| !events.lives.is_empty() || !events.repeats.is_empty();
-    for events in events.iter().filter(has_begun) {
+    let begun = events.iter().filter(|one| one.starts().next().is_some());
+    for events in begun {
         let kept = lowest.entry(run_of(&events.journal)).or_insert(events);
         if events.rank < kept.rank {
             *kept = events;
         }
     }
-    let lives = lowest
-        .values()
-        .flat_map(|events| events.lives.iter().chain(&events.repeats));
-    let starts = lives.map(|life| &life.start);
+    let starts = lowest.values().flat_map(|events| events.starts());
     let first = starts.filter(|start| start.restart == 0 && start.round == 0);
     distinct(first.map(|start| LaunchReport {
         started: start.started.clone(),
