@@ -152,68 +152,27 @@ fn label(at: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::tests::elements;
 
-    fn solved(successes: u64, episodes: u64) -> Solved {
-        Solved::new(successes, episodes)
-    }
-
-    fn has(text: &str, parts: &[&str]) {
-        for part in parts {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-
+    /// The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14). An interval stays
+    /// within the axis, a difference begins in the middle, a single mark stands there, and what has no
+    /// episode is left out.
     #[test]
-    fn a_bar_stands_where_its_numbers_are() {
-        // The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
-        let text = rate_bar(solved(81, 263), "all", "100%").into_string();
-        let rect = r#"<rect class="all" x="0.00%" width="30.80%""#;
-        let line = r#"<line class="interval" x1="25.53%" x2="36.62%""#;
-        has(&text, &[rect, line]);
-        assert_eq!(text.matches("class=\"end\"").count(), 2);
-        assert_eq!(rate_bar(solved(0, 0), "all", "100%").into_string(), "");
-    }
-
-    #[test]
-    fn an_interval_never_leaves_the_axis() {
-        let drawn = |solves| rate_bar(solved(solves, 10), "all", "100%").into_string();
-        let [none, all] = [0, 10].map(drawn);
-        has(&none, &[r#"x1="0.00%" x2="27.75%""#, r#"width="0.00%""#]);
-        has(&all, &[r#"x1="72.25%" x2="100.00%""#, r#"width="100.00%""#]);
-    }
-
-    #[test]
-    fn a_difference_begins_in_the_middle() {
-        let drawn =
-            |difference, interval| difference_bar(difference, interval, "all").into_string();
-        let rect = r#"<rect class="all" x="32.50%" width="17.50%""#;
-        let line = r#"<line class="interval" x1="22.45%" x2="44.00%""#;
-        has(&drawn(-0.35, [-0.551, -0.12]), &[rect, line]);
-        let rect = r#"<rect class="all" x="50.00%" width="25.00%""#;
-        has(&drawn(0.5, [0.1, 1.0]), &[rect, r#"x2="100.00%""#]);
-    }
-
-    #[test]
-    fn a_mark_stands_where_its_numbers_are() {
+    fn drawings_are_where_their_numbers_are() {
+        let rates = [(81, 263), (0, 10), (10, 10), (0, 0)];
+        let rates = rates.map(|(of, all)| rate_bar(Solved::new(of, all), "all", "100%"));
+        let differences = [(-0.35, [-0.551, -0.12]), (0.5, [0.1, 1.0])];
+        let differences = differences.map(|(of, interval)| difference_bar(of, interval, "all"));
         let mark = |at, successes, episodes| Mark {
             at,
-            solved: solved(successes, episodes),
+            solved: Solved::new(successes, episodes),
             name: format!("push_{at}"),
         };
-        let marks = [mark(0.0, 10, 10), mark(2.0, 0, 0), mark(4.0, 5, 10)];
-        let text = curve(&marks, "steps").into_string();
-        has(
-            &text,
-            &[
-                r#"<circle class="all" cx="3.00%" cy="0.0""#,
-                r#"<circle class="all" cx="97.00%" cy="100.0""#,
-                r#"<line class="path" x1="3.00%" x2="97.00%" y1="0.0" y2="100.0">"#,
-                "push_4: 50.0\u{202f}%, 5 of 10",
-            ],
-        );
-        assert!(!text.contains("push_2"), "without an episode");
-        let one = curve(&[mark(7.0, 1, 2)], "steps").into_string();
-        has(&one, &[r#"<circle class="all" cx="50.00%" cy="100.0""#]);
-        assert!(curve(&[], "steps").into_string().contains("No episode"));
+        let three = [mark(0.0, 10, 10), mark(2.0, 0, 0), mark(4.0, 5, 10)];
+        let curves: [&[Mark]; 3] = [&three, &[mark(7.0, 1, 2)], &[]];
+        let curves = curves.map(|marks| curve(marks, "steps"));
+        let drawings = rates.into_iter().chain(differences).chain(curves);
+        let drawings = drawings.map(|drawing| elements(&drawing.into_string()));
+        insta::assert_snapshot!(drawings.collect::<Vec<_>>().join("\n\n"));
     }
 }

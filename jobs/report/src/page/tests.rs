@@ -257,6 +257,11 @@ fn the_page_of_ten_thousand_jobs_stays_small() {
     assert!(page.len() < 5_000_000, "{}", page.len());
 }
 
+/// Returns HTML with each element on a line of its own.
+pub(super) fn elements(html: &str) -> String {
+    html.replace("><", ">\n<").replace(">\n</", "></")
+}
+
 /// Returns what can be read of a page. SVG has no void elements: each one has to be closed.
 fn words(report: &Report) -> String {
     let page = text(report);

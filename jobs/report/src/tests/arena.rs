@@ -6,21 +6,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::*;
-use jobs::layout::RunFolder;
 
 /// Writes a report with Arena's files, and returns its folder.
 fn written(plan: &mut RunPlan, lines: &[Line]) -> tempfile::TempDir {
     plan.options
         .insert("arena-output".to_owned(), String::new());
-    let dir = tempfile::tempdir().unwrap();
-    let (folder, journals) = (RunFolder::new(dir.path()), Journals::of_lines(lines));
-    crate::write(
-        &folder,
-        &Merged::new(plan.clone(), journals).unwrap(),
-        Context::default(),
-    )
-    .unwrap();
-    dir
+    crate::tests::written(plan, lines).0
 }
 
 fn read(dir: &tempfile::TempDir, path: &str) -> Value {
@@ -179,14 +170,6 @@ fn a_build_without_a_finished_episode_has_an_empty_file() {
 
 #[test]
 fn without_the_option_there_are_no_such_files() {
-    let dir = tempfile::tempdir().unwrap();
-    let journals = Journals::of_lines(&everything());
-    let folder = RunFolder::new(dir.path());
-    crate::write(
-        &folder,
-        &Merged::new(two_jobs(), journals).unwrap(),
-        Context::default(),
-    )
-    .unwrap();
+    let (_dir, folder) = crate::tests::written(&two_jobs(), &everything());
     assert!(!folder.arena_experiment_result().exists() && !folder.job("a").exists());
 }

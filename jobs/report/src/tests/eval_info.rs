@@ -4,25 +4,14 @@ use serde_json::Value;
 
 use super::*;
 use jobs::job::Variant;
-use jobs::layout::RunFolder;
 
 fn eval_info(lines: &[Line]) -> Value {
-    let dir = tempfile::tempdir().unwrap();
-    let (folder, journals) = (RunFolder::new(dir.path()), Journals::of_lines(lines));
-    crate::write(
-        &folder,
-        &Merged::new(two_jobs(), journals).unwrap(),
-        Context::default(),
-    )
-    .unwrap();
+    let (_dir, folder) = written(&two_jobs(), lines);
     serde_json::from_slice(&std::fs::read(folder.eval_info()).unwrap()).unwrap()
 }
 
 #[test]
 fn every_file_of_a_report_moves_with_its_run() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
-    let journals = Journals::of_lines(&everything());
     let mut plan = two_jobs();
     plan.options
         .insert("arena-output".to_owned(), String::new());
@@ -31,20 +20,15 @@ fn every_file_of_a_report_moves_with_its_run() {
         name: "dark".to_owned(),
         groups: Vec::new(),
     });
-    crate::write(
-        &folder,
-        &Merged::new(plan.clone(), journals).unwrap(),
-        Context::default(),
-    )
-    .unwrap();
+    let (dir, folder) = written(&plan, &everything());
     let files = std::fs::read_dir(dir.path()).unwrap();
     let files = files.map(|entry| entry.unwrap().path());
     let is_report = |path: &std::path::PathBuf| path.is_file() && *path != folder.plan_lock();
-    let mut written: Vec<_> = files.filter(is_report).collect();
+    let mut found: Vec<_> = files.filter(is_report).collect();
     let mut listed = folder.reports();
-    written.sort();
+    found.sort();
     listed.sort();
-    assert_eq!(written, listed, "`RunFolder::reports` lists all of them");
+    assert_eq!(found, listed, "`RunFolder::reports` lists all of them");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::*;
 use jobs::episode::Episode;
 use jobs::job::JobIndex;
 use jobs::journal::{Blame, JobEnd, JobStart, RankStart};
+use jobs::layout::RunFolder;
 use jobs::progress;
 use jobs::samples;
 
@@ -37,6 +38,15 @@ fn everything() -> Vec<Line> {
 
 fn report(lines: &[Line]) -> Report {
     Report::new(&two_jobs(), lines, Context::default())
+}
+
+/// Writes the files of a report, and returns their folder.
+fn written(plan: &RunPlan, lines: &[Line]) -> (tempfile::TempDir, RunFolder) {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let merged = Merged::new(plan.clone(), Journals::of_lines(lines)).unwrap();
+    crate::write(&folder, &merged, Context::default()).unwrap();
+    (dir, folder)
 }
 
 /// Returns a fact of each job.

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use jobs::layout::RunFolder;
 use serde_json::Value;
 
 use super::*;
@@ -188,15 +187,8 @@ fn the_table_has_variants_then_groups() {
 
 #[test]
 fn the_pairs_are_exported_as_lines() {
-    let (dir, plan) = (tempfile::tempdir().unwrap(), varied());
-    let folder = RunFolder::new(dir.path());
-    let journals = Journals::of_lines(&lines(&plan));
-    crate::write(
-        &folder,
-        &Merged::new(plan.clone(), journals).unwrap(),
-        Context::default(),
-    )
-    .unwrap();
+    let plan = varied();
+    let (_dir, folder) = written(&plan, &lines(&plan));
     let text = fs::read_to_string(folder.variations()).unwrap();
     let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let rows: Vec<Value> = rows.collect();

@@ -5,6 +5,7 @@ use jobs::time::Moment;
 use super::*;
 use crate::live::LiveRun;
 use crate::live::tests::{Run, later, now};
+use crate::page::tests::elements;
 
 /// Calls `on` with the view of a run of which some episodes have ended.
 fn with_view<T>(is_under_way: bool, on: impl FnOnce(&LiveView) -> T) -> T {
@@ -26,18 +27,6 @@ fn html(fragments: &[Fragment], id: &str) -> String {
 }
 
 #[test]
-fn the_page_has_the_sections_of_the_report_and_what_happens_now() {
-    let ids = with_view(true, |view| {
-        let fragments = fragments(view, &LiveExtras::default(), &Zone::utc());
-        let ids: Vec<_> = fragments.iter().map(|fragment| fragment.id).collect();
-        ids.join(" ")
-    });
-    let wanted = "head now hangs success variations latency ranks failures films jobs speed \
-                  settings origin";
-    assert_eq!(ids, wanted);
-}
-
-#[test]
 fn sections_are_those_of_the_report_of_the_same_journals() {
     with_view(true, |view| {
         let fragments = fragments(view, &LiveExtras::default(), &Zone::utc());
@@ -49,75 +38,53 @@ fn sections_are_those_of_the_report_of_the_same_journals() {
     });
 }
 
+/// Those with the token have buttons as long as the run lasts, but none for what is skipped already. An
+/// environment shows its picture, or what is known of it; a picture that is not loaded leaves no text.
 #[test]
-fn what_changes_with_time_alone_comes_first() {
-    with_view(true, |view| {
-        let all = fragments(view, &LiveExtras::default(), &Zone::utc());
-        let moving = moving(view, &LiveExtras::default(), &Zone::utc());
-        assert_eq!(all[..moving.len()], moving);
-    });
-}
-
-#[test]
-fn an_environment_shows_its_picture_or_what_is_known_of_it() {
-    let now_with = |pictures: &[(usize, usize)]| {
-        let extras = LiveExtras {
-            pictures: pictures.iter().copied().collect(),
-            ..LiveExtras::default()
-        };
-        with_view(true, |view| {
-            html(&moving(view, &extras, &Zone::utc()), "now")
-        })
+fn head_and_environments_are_those_of_the_run_as_it_is_now() {
+    let plain = LiveExtras::default();
+    let token = LiveExtras {
+        has_buttons: true,
+        pictures: BTreeSet::from([(0, 1)]),
+        ..LiveExtras::default()
     };
-    let one = now_with(&[(0, 1)]);
-    assert_eq!(one.matches("<img").count(), 1, "{one}");
-    assert!(one.contains("data-picture=\"0/1\""), "{one}");
-    assert!(
-        one.contains("alt=\"\""),
-        "one that is not loaded leaves no text: {one}"
-    );
-    assert_eq!(one.matches("<figure").count(), 2, "{one}");
-    let none = now_with(&[]);
-    assert_eq!(none.matches("<img").count(), 0, "{none}");
-    assert_eq!(none.matches("no picture").count(), 2, "{none}");
-    assert!(none.contains("<div class=\"blank\"><b>episode "), "{none}");
-    assert!(none.contains("<figcaption><b>a</b>"), "its job: {none}");
-}
-
-#[test]
-fn there_are_buttons_for_those_with_the_token_and_while_it_runs() {
-    let buttons = |has_buttons, is_under_way| {
-        with_view(is_under_way, |view| {
-            let extras = LiveExtras {
-                has_buttons,
-                ..LiveExtras::default()
-            };
-            let head = html(&moving(view, &extras, &Zone::utc()), "head");
-            head.matches("data-command").count()
-        })
+    let skipping = LiveExtras {
+        skipped: BTreeSet::from(["a".to_owned()]),
+        ..token.clone()
     };
-    assert_eq!(buttons(true, true), 3, "stop, and skip a or b");
-    assert_eq!((buttons(false, true), buttons(true, false)), (0, 0));
-}
-
-#[test]
-fn a_job_that_is_skipped_has_no_button() {
-    with_view(true, |view| {
-        let extras = LiveExtras {
-            has_buttons: true,
-            skipped: BTreeSet::from(["a".to_owned()]),
-            ..LiveExtras::default()
-        };
-        let head = html(&moving(view, &extras, &Zone::utc()), "head");
-        assert!(head.contains("skipping a"), "{head}");
-        assert!(!head.contains("data-job=\"a\""), "{head}");
-        let stopping = LiveExtras {
-            is_stopping: true,
-            ..extras
-        };
-        let head = html(&moving(view, &stopping, &Zone::utc()), "head");
-        assert!(!head.contains("data-command"), "{head}");
+    let stopping = LiveExtras {
+        is_stopping: true,
+        ..skipping.clone()
+    };
+    let states = [
+        ("without the token", true, plain),
+        ("with the token", true, token.clone()),
+        ("a is skipped", true, skipping),
+        ("it stops", true, stopping),
+        ("it has ended", false, token),
+    ];
+    let mut last = Vec::new();
+    let shown = states.map(|(state, is_under_way, extras)| {
+        let html = with_view(is_under_way, |view| {
+            let all = fragments(view, &extras, &Zone::utc());
+            let moving = moving(view, &extras, &Zone::utc());
+            assert_eq!(all[..moving.len()], moving);
+            let html: Vec<_> = moving.into_iter().map(|one| one.html).collect();
+            let name = view.folder.root().file_name().unwrap();
+            let root = view.folder.root().display().to_string();
+            let html = elements(&html.join("\n")).replace(&root, "runs/night");
+            html.replace(name.to_str().unwrap(), "night")
+        });
+        // What has gone since the state before, and what has come.
+        let html: Vec<_> = html.lines().map(str::to_owned).collect();
+        let gone = last.iter().filter(|line| !html.contains(line));
+        let come = html.iter().filter(|line| !last.contains(*line));
+        let gone = gone.map(|line| format!("- {line}"));
+        let told: Vec<_> = gone.chain(come.map(|line| format!("+ {line}"))).collect();
+        last = html;
+        format!("{state}\n{}", told.join("\n"))
     });
+    insta::assert_snapshot!(shown.join("\n\n"));
 }
 
 #[test]
@@ -143,20 +110,5 @@ fn the_document_hides_what_is_empty_and_allows_only_its_own_script() {
         assert_eq!(html.matches("<script").count(), 1);
         assert!(!html.contains(" style="), "the policy forbids it");
         assert!(policy().contains("script-src 'sha256-") && !policy().contains("unsafe"));
-    });
-}
-
-#[test]
-fn a_run_that_has_ended_says_so_and_where_its_report_is() {
-    with_view(false, |view| {
-        let head = html(&moving(view, &LiveExtras::default(), &Zone::utc()), "head");
-        let page = view.folder.page().display().to_string();
-        let said = format!("The run has ended. Its report is <code>{page}</code>");
-        assert!(head.contains(&said), "{head}");
-        assert!(head.contains("id=\"ended\"") && head.contains("Ended early"));
-    });
-    with_view(true, |view| {
-        let head = html(&moving(view, &LiveExtras::default(), &Zone::utc()), "head");
-        assert!(!head.contains("ended\""), "{head}");
     });
 }

@@ -6,7 +6,6 @@ use std::io::{Read as _, Seek as _, Write as _};
 use super::*;
 use jobs::costs::Costs;
 use jobs::journal::{self, Journal, RankGpu};
-use jobs::layout::RunFolder;
 
 use crate::tests::lines::{began, ended};
 
