@@ -98,15 +98,6 @@ impl Side {
         self.jobs.contains_key(job)
     }
 
-    /// Creates a side from jobs, without reading files.
-    #[cfg(test)]
-    pub(super) fn of_jobs(jobs: BTreeMap<String, SideJob>) -> Self {
-        Self {
-            path: PathBuf::new(),
-            jobs,
-        }
-    }
-
     pub(super) fn about(&self) -> ComparedRun {
         let policies: BTreeSet<_> = self.jobs.values().map(|job| job.policy.clone()).collect();
         ComparedRun {

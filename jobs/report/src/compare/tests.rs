@@ -8,6 +8,14 @@ use crate::tests::lines;
 use jobs::episode::{End, Episode, EpisodeOutcome};
 use jobs::plan::Identity;
 
+/// Returns a side that was not read from files.
+pub(super) fn side_of(jobs: BTreeMap<String, SideJob>) -> Side {
+    Side {
+        path: PathBuf::new(),
+        jobs,
+    }
+}
+
 /// Returns an episode whose seed is that of its number, or another.
 fn outcome(episode: u64, other_seed: bool, success: Option<bool>) -> (u64, SideEpisode) {
     let outcome = EpisodeOutcome {
@@ -49,7 +57,7 @@ fn side_job(task: &str, outcomes: &str) -> SideJob {
 
 fn of_jobs<'a>(jobs: impl IntoIterator<Item = (&'a str, SideJob)>) -> Side {
     let jobs = jobs.into_iter().map(|(name, job)| (name.to_owned(), job));
-    Side::of_jobs(jobs.collect())
+    side_of(jobs.collect())
 }
 
 /// Returns a side of jobs with these names, tasks and outcomes; a name with a star is a variant.
@@ -61,7 +69,7 @@ fn side(jobs: &str) -> Side {
         let job = side_job(words[1], words[2]);
         (name, SideJob { is_variant, ..job })
     };
-    Side::of_jobs(jobs.split(", ").map(job).collect())
+    side_of(jobs.split(", ").map(job).collect())
 }
 
 fn compared(a: &Side, b: &Side) -> Comparison {
@@ -109,7 +117,7 @@ fn pairs_are_counted_by_task_and_over_all() {
         &side("x reach 1100, y push 10"),
         &side("x reach 1010, y push 11"),
     );
-    let counts = crate::stats::simulated::pairs([2, 1, 2, 1]);
+    let counts = crate::tests::simulated::pairs([2, 1, 2, 1]);
     assert_eq!(found.overall.counts, counts);
     assert_eq!(found.overall.pairs, 6);
     assert_eq!(found.overall.difference, Some(1.0 / 6.0));

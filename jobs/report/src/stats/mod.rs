@@ -10,8 +10,6 @@ pub mod anytime;
 pub mod matched;
 pub mod non_inferiority;
 pub mod paired;
-#[cfg(test)]
-pub(crate) mod simulated;
 pub(crate) mod tails;
 
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.

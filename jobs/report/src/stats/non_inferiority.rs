@@ -12,7 +12,7 @@
 //! loss of the margin pass in up to 6 %. It therefore has to reach `1.96·√(n·(d − Δ²)) + (1 + Δ)·√d`:
 //! the correction is one pair for the steps and `Δ` for the skewness where nearly all pairs differ,
 //! and less where few do. That this keeps the error at 2.5 % is not derived but enumerated, see
-//! `compare/gate/enumeration.rs`.
+//! `compare/gate/tests.rs`.
 
 use crate::stats::Z95;
 use crate::stats::paired::PairCounts;
@@ -53,7 +53,7 @@ impl PairCounts {
 
 #[cfg(test)]
 mod tests {
-    use crate::stats::simulated::pairs;
+    use crate::tests::simulated::pairs;
     use proptest::prelude::*;
 
     #[test]

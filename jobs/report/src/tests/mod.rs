@@ -19,6 +19,7 @@ mod journals;
 mod latency;
 pub(crate) mod lines;
 mod shared;
+pub(crate) mod simulated;
 mod variations;
 
 fn two_jobs() -> RunPlan {

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::compare::side::{SideEpisode, SideJob};
-use crate::stats::simulated::Numbers;
+use crate::compare::tests::side_of;
+use crate::tests::simulated::Numbers;
 
 const TEST: SequentialTest = SequentialTest {
     question: Question::Regression,
@@ -48,7 +49,7 @@ fn reference(jobs: &[Job], count: u64, solved: fn(u64) -> Option<bool>) -> Side 
         };
         (job.name.clone(), side)
     };
-    Side::of_jobs(jobs.iter().map(of).collect())
+    side_of(jobs.iter().map(of).collect())
 }
 
 fn comparison(jobs: &[Job], reference: &Side) -> SequentialComparison {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::stats::simulated::Numbers;
+use crate::tests::simulated::Numbers;
 use proptest::prelude::*;
 
 impl Numbers {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::stats::paired::{PairCounts, mean_difference};
-use crate::stats::simulated::Numbers;
+use crate::tests::simulated::Numbers;
 
 /// Converts sets of three digits: the control (0 or 1), the number of variants, and the number of
 /// these that were solved.

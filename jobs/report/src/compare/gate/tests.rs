@@ -1,10 +1,113 @@
-//! How often the gate is wrong: exactly, over all tables of up to 100 pairs, at every rate.
+//! Tests of the gate: what it says of some tables, and how often it is wrong. The latter exactly, over all
+//! tables of up to 100 pairs, at every rate.
 //!
 //! What the gate says depends on the numbers of pairs, of those that only A solved and of those that
 //! only B solved. So a policy that loses the margin has one free probability: that only B solves.
 //! The largest error over it is the error of the gate.
 
 use super::*;
+use crate::tests::simulated::{Numbers, pairs};
+use proptest::prelude::*;
+
+const FIVE: Gate = Gate { margin: 0.05 };
+
+#[test]
+fn a_significant_loss_is_a_regression_and_few_pairs_decide_nothing() {
+    for (counts, wanted) in [
+        ([50, 30, 10, 10], GateVerdict::Regression),
+        ([0, 6, 0, 0], GateVerdict::Regression),
+        ([900, 10, 10, 80], GateVerdict::Passed),
+        ([50, 5, 30, 15], GateVerdict::Passed),
+        ([9, 0, 0, 1], GateVerdict::Undecided),
+        ([0; 4], GateVerdict::Undecided),
+    ] {
+        let verdict = FIVE.judge(pairs(counts)).verdict;
+        assert_eq!(verdict, wanted, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_significant_loss_within_the_margin_passes() {
+    let counts = pairs([9000, 200, 100, 700]);
+    assert!(counts.mcnemar().unwrap().p < 0.05);
+    assert_eq!(FIVE.judge(counts).verdict, GateVerdict::Passed);
+}
+
+#[test]
+fn the_proposed_number_of_pairs_decides() {
+    assert_eq!(FIVE.judge(pairs([0; 4])).pairs_needed, None);
+    for counts in [[9, 0, 0, 1], [30, 5, 4, 11], [30, 6, 1, 3]] {
+        let needed = FIVE.judge(pairs(counts)).pairs_needed.unwrap();
+        let count = pairs(counts).count();
+        assert!(needed > count, "{counts:?}: {needed}");
+        let more = FIVE.decided(scaled(pairs(counts), needed));
+        assert!(more.is_some(), "{counts:?}: {needed}");
+    }
+}
+
+/// Returns the shares of regressions and passes in 10 000 comparisons of `count` pairs, in
+/// which only A solves with one probability and only B with another one.
+fn shares(count: u64, only_a: f64, only_b: f64) -> [f64; 2] {
+    const COMPARISONS: u32 = 10_000;
+    let mut numbers = Numbers(7);
+    let mut found = [0_u32; 2];
+    for _ in 0..COMPARISONS {
+        let mut counts = PairCounts::default();
+        for _ in 0..count {
+            let number = numbers.next();
+            let discordant = only_a + only_b;
+            match number {
+                number if number < only_a => counts.add(true, false),
+                number if number < discordant => counts.add(false, true),
+                number if number < discordant + (1.0 - discordant) * 0.7 => {
+                    counts.add(true, true);
+                }
+                _ => counts.add(false, false),
+            }
+        }
+        match FIVE.judge(counts).verdict {
+            GateVerdict::Regression => found[0] += 1,
+            GateVerdict::Passed => found[1] += 1,
+            GateVerdict::Undecided => {}
+        }
+    }
+    found.map(|count| f64::from(count) / f64::from(COMPARISONS))
+}
+
+/// The last column of the table of the sequential test in docs/tools.md.
+#[test]
+fn nine_of_ten_comparisons_decide_with_as_many_pairs_as_the_guide_says() {
+    for (count, discordant) in [(83, 0.0), (274, 0.025), (464, 0.05), (870, 0.1)] {
+        let [_, passes] = shares(count, discordant, discordant);
+        assert!(
+            (0.86..0.97).contains(&passes) || discordant == 0.0 && passes == 1.0,
+            "{count}: {passes}"
+        );
+    }
+    for (count, only_a, only_b) in [
+        (214, 0.15, 0.05),
+        (78, 0.25, 0.05),
+        (16, 0.5, 0.0),
+        (8, 0.9, 0.0),
+    ] {
+        let [regressions, _] = shares(count, only_a, only_b);
+        assert!(
+            (0.86..0.97).contains(&regressions),
+            "{count}: {regressions}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_counts_are_judged(counts in proptest::array::uniform4(0_u64..1_000_000), margin in 0.001_f64..1.0) {
+        let result = Gate { margin }.judge(pairs(counts));
+        if let Some(needed) = result.pairs_needed {
+            prop_assert!(needed > 0 && needed <= MOST_PAIRS * 2);
+        }
+        prop_assert!(!result.to_string().is_empty());
+    }
+}
 
 /// The largest number of pairs.
 const MOST: usize = 100;
