@@ -3,10 +3,10 @@
 use std::io;
 
 use jobs::job::Length;
-use jobs::journal::{JobEnd, JobStart};
+use jobs::journal::{EnvLost, JobEnd, JobStart};
 use jobs::time::Moment;
 
-use crate::journals::{LinePosition, LineReader};
+use crate::journals::LineReader;
 use crate::merged::episode;
 use crate::merged::record::{self, EpisodeRecord};
 
@@ -20,7 +20,7 @@ pub(crate) struct JobLines {
     /// Ends of the job, in order of time.
     pub(crate) ends: Vec<JobEnd>,
     /// Lost environment processes, in order of time.
-    pub(crate) losses: Vec<(Moment, LinePosition)>,
+    pub(crate) losses: Vec<EnvLost>,
     /// Whether the lines are in order, and each counted once.
     pub(super) is_settled: bool,
 }
@@ -37,7 +37,9 @@ impl JobLines {
         self.ends
             .sort_by(|a, b| (&a.ended, a.rank).cmp(&(&b.ended, b.rank)));
         self.ends.dedup();
-        self.settle_losses(reader)?;
+        let key = |lost: &EnvLost| (lost.at.clone(), lost.rank, lost.env, lost.episode);
+        self.losses.sort_by_cached_key(key);
+        self.losses.dedup();
         if matches!(length, Length::Steps(_)) {
             forget_earlier(&self.starts, &mut self.episodes);
         }
@@ -60,17 +62,6 @@ impl JobLines {
         }
         self.episodes.truncate(kept);
         self.episodes.shrink_to_fit();
-        Ok(())
-    }
-
-    fn settle_losses(&mut self, reader: &mut LineReader) -> io::Result<()> {
-        let mut kept: Vec<(Moment, Vec<u8>, LinePosition)> = Vec::new();
-        for (at, place) in self.losses.drain(..) {
-            kept.push((at, reader.line(place)?.to_vec(), place));
-        }
-        kept.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        kept.dedup_by(|a, b| a.1 == b.1);
-        self.losses = kept.into_iter().map(|(at, _, place)| (at, place)).collect();
         Ok(())
     }
 }

@@ -50,7 +50,6 @@ pub(crate) enum Found {
 /// A line that is not about the end of an episode.
 pub(crate) struct Other {
     pub(crate) line: Line,
-    pub(crate) place: LinePosition,
     /// When the line before was written, if that line is in this piece.
     pub(crate) before: Option<Moment>,
 }
@@ -98,11 +97,7 @@ pub(crate) fn scan(
                 && let Ok((line, LineOrigin::Own)) = accepted.judge(line)
             {
                 let before = None;
-                scan.found.push(Found::Other(Other {
-                    line,
-                    place,
-                    before,
-                }));
+                scan.found.push(Found::Other(Other { line, before }));
             }
         } else if !line.is_empty() {
             match accepted.judge(line) {
@@ -130,11 +125,7 @@ impl PieceScan {
             line => {
                 self.saw(last);
                 let before = self.span.filter(|_| self.lines > 1).map(|[_, last]| last);
-                self.found.push(Found::Other(Other {
-                    line,
-                    place,
-                    before,
-                }));
+                self.found.push(Found::Other(Other { line, before }));
             }
         }
     }

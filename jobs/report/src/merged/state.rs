@@ -16,7 +16,7 @@ use crate::journals::{Journals, pieces};
 use crate::merged::lines::JobLines;
 use crate::merged::lives::{self, Events};
 use crate::merged::record::{EpisodeRecord, InternedNames, Name};
-use crate::merged::scan::{Damage, EpisodeStarts, Found, Other, PieceScan, scan};
+use crate::merged::scan::{Damage, EpisodeStarts, Found, PieceScan, scan};
 
 /// What was read of the journals so far. It grows with them.
 #[derive(Default)]
@@ -149,7 +149,7 @@ impl MergedState {
                 }
                 Found::Other(other) => {
                     self.events[source].add(&other);
-                    self.other(other);
+                    self.other(other.line);
                 }
             }
         }
@@ -169,7 +169,7 @@ impl MergedState {
         job
     }
 
-    fn other(&mut self, Other { line, place, .. }: Other) {
+    fn other(&mut self, line: Line) {
         match line {
             Line::PolicyFiles(files) => self.policies.push(files),
             Line::Decision(decision) => self.decisions.push(*decision),
@@ -177,10 +177,7 @@ impl MergedState {
             Line::JobEnd(end) => self.job_of_line(end.job_index).ends.push(*end),
             // The loss of a neighbour is told by the episode that is to blame.
             Line::EnvLost(lost) if lost.blame == Blame::Neighbour => {}
-            Line::EnvLost(lost) => {
-                let losses = &mut self.job_of_line(lost.job_index).losses;
-                losses.push((Moment::parse(&lost.at), place));
-            }
+            Line::EnvLost(lost) => self.job_of_line(lost.job_index).losses.push(*lost),
             _ => {}
         }
     }
