@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{ArgAction, Parser, ValueHint};
+use clap::{Arg, ArgAction, Parser, ValueHint};
 use clap_complete::Shell;
 use jobs::say::Style;
 
@@ -31,6 +31,16 @@ Options go before PROGRAM; everything after it is passed to PROGRAM. Words of an
 joined by `-` or `_`, and an option may be abbreviated while it stays unambiguous. A variable \
 PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
 
+/// The headings of the help, each with the first option below it.
+const HEADINGS: [(&str, &str); 6] = [
+    ("nproc_per_node", "Ranks"),
+    ("module", "Program"),
+    ("standalone", "Rendezvous"),
+    ("max_restarts", "Failure and stop"),
+    ("log_dir", "Logs"),
+    ("dry_run", "Other"),
+];
+
 /// Start a program once per rank, as torchrun does, with the same options, variables, logs and exit
 /// codes
 #[derive(Clone, Debug, Parser)]
@@ -41,6 +51,7 @@ PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
     hide_possible_values = true
 )]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
+#[command(mut_args = under_headings())]
 #[command(
     override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun COMMAND [ARGS]...    (`rrun --help` lists the commands)"
 )]
@@ -62,265 +73,202 @@ pub struct Cli {
 
     /// Number of ranks on this node: a number, `gpu`, `cpu`, or `auto` (GPUs if there are any, else
     /// CPUs)
-    #[arg(long, value_name = "N", default_value = "1", help_heading = "Ranks")]
+    #[arg(long, value_name = "N", default_value = "1")]
     pub nproc_per_node: String,
 
     /// Number of nodes: N, or MIN:MAX with the c10d backend
-    #[arg(long, value_name = "N", default_value = "1:1", help_heading = "Ranks")]
+    #[arg(long, value_name = "N", default_value = "1:1")]
     pub nnodes: String,
 
     /// Index of this node; the c10d backend sorts nodes by it
-    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Ranks")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int)]
     pub node_rank: i64,
 
     /// Role name, used in ROLE_NAME and in the prefix of lines
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "default",
-        help_heading = "Ranks"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "default")]
     pub role: String,
 
     /// Set LOCAL_RANK=0 for every rank, and CUDA_VISIBLE_DEVICES to its GPU alone
-    #[arg(long, alias = "v", help_heading = "Ranks")]
+    #[arg(long, alias = "v")]
     pub virtual_local_rank: bool,
 
     /// Bind each rank to CPUs near its GPU: node, socket, exclusive (physical cores of its own) or
     /// core-complex (CPUs that share a cache)
-    #[arg(long, value_name = "MODE", help_heading = "Ranks")]
+    #[arg(long, value_name = "MODE")]
     pub numa_binding: Option<Mode>,
 
     /// Run PROGRAM as a Python module
-    #[arg(short, long, help_heading = "Program")]
+    #[arg(short, long)]
     pub module: bool,
 
     /// Run PROGRAM as an executable, looked up in PATH
-    #[arg(long, help_heading = "Program")]
+    #[arg(long)]
     pub no_python: bool,
 
     /// Run the script with runpy, and record its exception in the error file
-    #[arg(long, alias = "ru", help_heading = "Program")]
+    #[arg(long, alias = "ru")]
     pub run_path: bool,
 
     /// Start method of --run-path: spawn, fork or forkserver; rrun always starts a fresh
     /// interpreter
     #[arg(long, value_name = "METHOD", default_value = "spawn", value_parser = ["spawn", "fork", "forkserver"])]
-    #[arg(help_heading = "Program")]
     pub start_method: String,
 
     /// Rendezvous on a free port with a random run id, ignoring other rendezvous options
-    #[arg(long, help_heading = "Rendezvous")]
+    #[arg(long)]
     pub standalone: bool,
 
     /// MASTER_ADDR of the static backend; write IPv6 addresses as [::1] [default: 127.0.0.1]
-    #[arg(long, value_name = "HOST", help_heading = "Rendezvous")]
+    #[arg(long, value_name = "HOST")]
     pub master_addr: Option<String>,
 
     /// MASTER_PORT of the static backend [default: 29500; a free port on one node]
-    #[arg(long, value_name = "PORT", value_parser = parse_int, help_heading = "Rendezvous")]
+    #[arg(long, value_name = "PORT", value_parser = parse_int)]
     pub master_port: Option<i64>,
 
     /// Address of this node; used as MASTER_ADDR unless the backend is static
-    #[arg(long, value_name = "HOST", help_heading = "Rendezvous")]
+    #[arg(long, value_name = "HOST")]
     pub local_addr: Option<String>,
 
     /// Rendezvous backend: static or c10d
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "static",
-        help_heading = "Rendezvous"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "static")]
     pub rdzv_backend: String,
 
     /// Address of the rendezvous: HOST[:PORT]
-    #[arg(
-        long,
-        value_name = "ENDPOINT",
-        default_value = "",
-        hide_default_value = true,
-        help_heading = "Rendezvous"
-    )]
+    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub rdzv_endpoint: String,
 
     /// Take omitted options above from SLURM's variables: auto (within srun and sbatch) or off
     /// (never)
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"], help_heading = "Rendezvous")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"])]
     pub slurm: String,
 
     /// Take omitted options above from the variables of a Kubernetes pod: auto (within an Indexed
     /// Job or JobSet) or off (never)
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"], help_heading = "Rendezvous")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"])]
     pub kubernetes: String,
 
     /// Run id
-    #[arg(
-        long,
-        value_name = "ID",
-        default_value = "none",
-        help_heading = "Rendezvous"
-    )]
+    #[arg(long, value_name = "ID", default_value = "none")]
     pub rdzv_id: String,
 
     /// Further rendezvous settings: KEY=VALUE,KEY=VALUE
-    #[arg(
-        long,
-        value_name = "CONF",
-        default_value = "",
-        hide_default_value = true,
-        help_heading = "Rendezvous"
-    )]
+    #[arg(long, value_name = "CONF")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub rdzv_conf: String,
 
     /// Restart all ranks at most N times before the launch fails; with isolate, restart each rank
     /// at most N times before it is lost [default: 0; for eval and serve with isolate 6]
-    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Failure and stop")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int)]
     #[arg(hide_default_value = true)]
     pub max_restarts: i64,
 
     /// What to do when a rank fails: torchrun (end all ranks and restart them together) or isolate
     /// (restart it alone while the others continue) [default: isolate for eval and serve, else
     /// torchrun]
-    #[arg(long, value_name = "POLICY", help_heading = "Failure and stop")]
+    #[arg(long, value_name = "POLICY")]
     pub failure_policy: Option<FailurePolicy>,
 
     /// Seconds to wait between the signal that ends a rank and SIGKILL [default:
     /// TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_int)]
     pub shutdown_timeout: Option<i64>,
 
     /// A rank hangs if it neither writes nor computes for this time (of eval: makes no progress); the
     /// stacks of all threads of all ranks are then written to hang_1.txt [default: nobody watches;
     /// SIGUSR2 asks for the stacks]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_int)]
     pub hang_timeout: Option<i64>,
 
     /// What to do about a rank that hangs, after its stacks have been written: report (nothing),
     /// abort (end the launch) or restart (kill it; --failure-policy decides) [default: report]
-    #[arg(long, value_name = "ACTION", help_heading = "Failure and stop")]
+    #[arg(long, value_name = "ACTION")]
     pub on_hang: Option<OnHang>,
 
     /// Pass these signals to the ranks and end the launch
-    #[arg(
-        long,
-        value_name = "NAMES",
-        default_value = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    )]
-    #[arg(help_heading = "Failure and stop")]
+    #[arg(long, value_name = "NAMES")]
+    #[arg(default_value = "SIGTERM,SIGINT,SIGHUP,SIGQUIT")]
     pub signals_to_handle: String,
 
     /// Polling interval of torchrun in seconds; no effect in rrun, which notices exits immediately
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse_float)]
-    #[arg(help_heading = "Failure and stop")]
     pub monitor_interval: f64,
 
     /// Folder for log files, or /dev/null for none [default: a new one under TMPDIR]
-    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().map(PathBuf::from), help_heading = "Logs")]
+    #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub log_dir: Option<PathBuf>,
 
     /// Redirect these streams to files: 0 none, 1 stdout, 2 stderr, 3 both (-r 3), or by local rank
     /// (-r 0:3,1:2)
-    #[arg(
-        short,
-        long,
-        value_name = "STREAMS",
-        default_value = "0",
-        help_heading = "Logs"
-    )]
+    #[arg(short, long, value_name = "STREAMS", default_value = "0")]
     pub redirects: String,
 
     /// Write these streams to files and, line by line with a prefix, to the console (-t 3)
-    #[arg(
-        short,
-        long,
-        value_name = "STREAMS",
-        default_value = "0",
-        help_heading = "Logs"
-    )]
+    #[arg(short, long, value_name = "STREAMS", default_value = "0")]
     pub tee: String,
 
     /// Show only these local ranks on the console, e.g. 0,2 [default: all]
-    #[arg(
-        long,
-        value_name = "RANKS",
-        default_value = "",
-        hide_default_value = true,
-        help_heading = "Logs"
-    )]
+    #[arg(long, value_name = "RANKS")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub local_ranks_filter: String,
 
     /// Copy lines of teed stdout that contain one of these texts to filtered_stdout.log; write a
     /// comma as `,,`
-    #[arg(
-        long,
-        value_name = "TEXTS",
-        default_value = "",
-        hide_default_value = true,
-        help_heading = "Logs"
-    )]
+    #[arg(long, value_name = "TEXTS")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub duplicate_stdout_filters: String,
 
     /// Do the same for stderr and filtered_stderr.log
-    #[arg(
-        long,
-        value_name = "TEXTS",
-        default_value = "",
-        hide_default_value = true,
-        help_heading = "Logs"
-    )]
+    #[arg(long, value_name = "TEXTS")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub duplicate_stderr_filters: String,
 
     /// Prefix of teed lines; may contain ${role_name}, ${local_rank}, ${rank} and ${hostname}
-    #[arg(long, value_name = "TEXT", help_heading = "Logs")]
+    #[arg(long, value_name = "TEXT")]
     pub log_line_prefix_template: Option<String>,
 
     /// Python entry point that creates the logs (only `default`)
-    #[arg(long, value_name = "NAME", help_heading = "Logs")]
+    #[arg(long, value_name = "NAME")]
     pub logs_specs: Option<String>,
 
     /// Write one JSON line per event: console (to stderr) or json:FILE (appended); null or
     /// dynamic_rendezvous for none
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "null",
-        help_heading = "Logs"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "null")]
     pub event_log_handler: String,
 
     /// Format of rrun's messages on stderr: text, or json (one object per line); also applies to
     /// the ranks of eval
-    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"], help_heading = "Logs")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
     pub log_format: Option<String>,
 
     /// Print only warnings, errors and results; also applies to the ranks of eval
-    #[arg(long, help_heading = "Logs")]
+    #[arg(long)]
     pub quiet: bool,
 
     /// Print what would be started, as tables or as JSON, and start nothing
-    #[arg(long, value_name = "FORMAT", value_parser = ["table", "json"], help_heading = "Other")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["table", "json"])]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub dry_run: Option<String>,
 
     /// Print each rank's CPU time and memory when it exits
-    #[arg(long, help_heading = "Other")]
+    #[arg(long)]
     pub rusage: bool,
 
     /// Print completions for bash, zsh, fish, elvish or powershell
-    #[arg(long, value_name = "SHELL", help_heading = "Other")]
+    #[arg(long, value_name = "SHELL")]
     pub print_completion: Option<Shell>,
 
     /// Write man pages of all commands into DIR
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Other")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub write_man: Option<PathBuf>,
 
     /// Print help
-    #[arg(short, long, alias = "h", action = ArgAction::Help, help_heading = "Other")]
+    #[arg(short, long, alias = "h", action = ArgAction::Help)]
     help: Option<bool>,
 
     /// Print version
-    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = "Other")]
+    #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
 
     /// Options that were given, on the command line or by a variable, by their long names.
@@ -358,6 +306,16 @@ impl Cli {
     /// Returns whether a built-in program is asked for that runs in ranks.
     pub fn is_built_in(&self) -> bool {
         matches!(self.built_in(), Some("eval" | "serve"))
+    }
+}
+
+/// Puts the options, which come in their order, below [`HEADINGS`].
+fn under_headings() -> impl FnMut(Arg) -> Arg {
+    let mut heading = None;
+    move |arg| {
+        let mut begins = HEADINGS.iter().filter(|(first, _)| arg.get_id() == first);
+        heading = begins.next().map(|(_, begun)| *begun).or(heading);
+        arg.help_heading(heading)
     }
 }
 
