@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::blocking::FAR;
 use crate::client::StoreClient;
 use crate::error::StoreError;
+use crate::store::FAR;
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
 /// usually start within seconds but may take minutes.

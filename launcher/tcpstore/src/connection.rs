@@ -26,10 +26,10 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use crate::budget::{Budget, Charge};
 use crate::error::StoreRefusal;
 use crate::limits::{
-    FREE_BUFFER, HALF_REQUEST_PATIENCE, PATIENCE, SEND_AT, SHARED, StoreLimits, TURN, TURN_BYTES,
+    Budget, Charge, FREE_BUFFER, HALF_REQUEST_PATIENCE, PATIENCE, SEND_AT, SHARED, StoreLimits,
+    TURN, TURN_BYTES,
 };
 use crate::reply::StoreReply;
 use crate::table::{Answer, StoreTable, Wait};

@@ -20,26 +20,21 @@
 
 #![forbid(unsafe_code)]
 
-mod blocking;
-mod budget;
 mod client;
 mod connect;
 mod connection;
 mod error;
 pub mod limits;
 pub mod memory;
-mod port_owner;
 mod reply;
 mod server;
 mod store;
 pub mod table;
 pub mod wire;
 
-pub use blocking::Deadline;
 pub use client::StoreClient;
 pub use connect::{StoreAddr, authority};
-pub use error::{StoreError, StoreRefusal};
-pub use port_owner::PortOwner;
+pub use error::{PortOwner, StoreError, StoreRefusal};
 pub use reply::StoreReply;
 pub use server::{Scope, ServerHandle, StoreServer};
-pub use store::{Ask, Store};
+pub use store::{Ask, Deadline, Store};

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::budget::{Charged, StoreValue};
-use crate::limits::MAX_APPENDED;
+use crate::limits::{Charged, MAX_APPENDED, StoreValue};
 use crate::wire::{FieldReader, ParseStop, StoreRequest};
 
 /// One-byte reply (torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`).

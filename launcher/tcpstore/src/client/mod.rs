@@ -15,8 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::connect::authority;
-use crate::error::StoreError;
-use crate::port_owner::PortOwner;
+use crate::error::{PortOwner, StoreError};
 use crate::reply::StoreReply;
 use crate::wire::{ParseStop, StoreRequest, wire_key, wire_keys};
 

@@ -13,12 +13,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::budget::StoreValue;
 use crate::connect::authority;
 use crate::connection::{Hub, StoreConnection};
-use crate::error::{StoreError, StoreRefusal};
-use crate::limits::StoreLimits;
-use crate::port_owner::PortOwner;
+use crate::error::{PortOwner, StoreError, StoreRefusal};
+use crate::limits::{StoreLimits, StoreValue};
 use crate::wire::{StoreRequest, wire_key};
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at

@@ -304,24 +304,22 @@ impl StoreRequest<'_> {
 
     /// Returns requests of at most `most` keys, or key-value pairs, that are together this one.
     pub fn parts(&self, most: usize) -> Vec<StoreRequest<'_>> {
+        fn parts<'a, T: Clone>(
+            items: &[T],
+            most: usize,
+            request: impl Fn(Vec<T>) -> StoreRequest<'a>,
+        ) -> Vec<StoreRequest<'a>> {
+            let parts = items.chunks(most).map(<[T]>::to_vec);
+            parts.map(request).collect()
+        }
         match self {
-            StoreRequest::Check { keys } => {
-                let parts = keys.chunks(most).map(<[_]>::to_vec);
-                parts.map(|keys| StoreRequest::Check { keys }).collect()
-            }
-            StoreRequest::Wait { keys } => {
-                let parts = keys.chunks(most).map(<[_]>::to_vec);
-                parts.map(|keys| StoreRequest::Wait { keys }).collect()
-            }
+            StoreRequest::Check { keys } => parts(keys, most, |keys| StoreRequest::Check { keys }),
+            StoreRequest::Wait { keys } => parts(keys, most, |keys| StoreRequest::Wait { keys }),
             StoreRequest::MultiGet { keys } => {
-                let parts = keys.chunks(most).map(<[_]>::to_vec);
-                parts.map(|keys| StoreRequest::MultiGet { keys }).collect()
+                parts(keys, most, |keys| StoreRequest::MultiGet { keys })
             }
             StoreRequest::MultiSet { pairs } => {
-                let parts = pairs.chunks(most).map(<[_]>::to_vec);
-                parts
-                    .map(|pairs| StoreRequest::MultiSet { pairs })
-                    .collect()
+                parts(pairs, most, |pairs| StoreRequest::MultiSet { pairs })
             }
             one => vec![one.clone()],
         }

@@ -1,12 +1,19 @@
-//! The client of ranks: blocking, with a deadline for every request.
+//! The client of ranks: blocking, with a deadline for every request. Programs without a runtime have
+//! a [`StoreClient`] that each request drives to its end, and host a store on a thread of its own.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::blocking::{BlockingClient, HostedStore};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+
+use crate::client::StoreClient;
 use crate::connect::StoreAddr;
 use crate::error::StoreError;
 use crate::reply::StoreReply;
+use crate::server::StoreServer;
 use crate::wire::{StoreRequest, wire_keys};
 
 /// Time limit for an answer: a busy machine may delay the process that serves the store.
@@ -283,224 +290,133 @@ impl Store {
     fn expected<T>(&self, found: Option<T>) -> Result<T, StoreError> {
         found.ok_or_else(|| StoreError::Lost {
             addr: self.asked.addr(),
-            err: std::io::ErrorKind::InvalidData.into(),
+            err: io::ErrorKind::InvalidData.into(),
         })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::{TcpListener, TcpStream};
+/// A connection to a server. Requests of several threads are made one after the other.
+#[derive(Debug)]
+struct BlockingClient {
+    addr: StoreAddr,
+    client: Mutex<StoreClient>,
+    runtime: Driver,
+}
 
-    use super::*;
-    use crate::blocking::Deadline;
+/// A runtime that does not wait for a name lookup that hangs when it is dropped.
+#[derive(Debug)]
+struct Driver(Option<Runtime>);
 
-    const WAIT: Duration = Duration::from_secs(10);
-
-    fn serve() -> Store {
-        Store::connect(&StoreAddr::local(0), 1, true, WAIT).unwrap()
-    }
-
-    fn join(server: &Store) -> Store {
-        Store::connect(&StoreAddr::local(server.port()), 1, false, WAIT).unwrap()
-    }
-
-    #[test]
-    fn what_one_client_writes_another_reads() {
-        let server = serve();
-        server.prefix("a").set("k", b"\0v\xff").unwrap();
-        server.prefix("a").append("k", b"!").unwrap();
-        assert_eq!(join(&server).get("a/k", WAIT).unwrap(), b"\0v\xff!");
-    }
-
-    #[test]
-    fn empty_values_and_several_mebibytes_arrive() {
-        let server = serve();
-        let large: Vec<u8> = (0..3_000_000_u32).map(|i| i as u8).collect();
-        server.set("empty", b"").unwrap();
-        server.set("large", &large).unwrap();
-        assert_eq!(server.get("empty", WAIT).unwrap(), b"");
-        assert!(join(&server).get("large", WAIT).unwrap() == large);
-    }
-
-    #[test]
-    fn many_values_are_had_with_one_request() {
-        let server = serve().prefix("a");
-        let keys = ["x", "y", "z"].map(str::to_owned);
-        server.set("x", b"one").unwrap();
-        server.set("y", b"").unwrap();
-        assert!(server.check_all(&keys[..2]).unwrap());
-        assert!(!server.check_all(&keys).unwrap());
-        server.set("z", b"\0three").unwrap();
-        assert!(server.check_all(&keys).unwrap());
-        assert_eq!(
-            server.multi_get(&keys).unwrap(),
-            [&b"one"[..], b"", b"\0three"]
-        );
-        assert!(server.multi_get::<&str>(&[]).unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_client_that_waits_for_many_keys_is_woken_by_the_last() {
-        let server = serve().prefix("a");
-        let keys = ["x", "y"].map(str::to_owned);
-        server.set("y", b"").unwrap();
-        let early = server.wait_all(&keys, Duration::from_millis(50));
-        assert!(early.unwrap_err().is_missing());
-        server.set("x", b"").unwrap();
-        server.wait_all(&keys, WAIT).unwrap();
-    }
-
-    #[test]
-    fn numbers_add_up_and_keys_go_away() {
-        let server = serve();
-        assert_eq!(server.add("n", 3).unwrap(), 3);
-        assert_eq!(join(&server).add("n", -5).unwrap(), -2);
-        assert!(server.check("n").unwrap());
-        assert!(server.delete("n").unwrap());
-        assert!(!server.delete("n").unwrap());
-        assert!(!server.check("n").unwrap());
-    }
-
-    #[test]
-    fn a_key_that_never_comes_is_a_timeout_even_with_no_time_left() {
-        let server = serve();
-        let waited = server.wait("never", Duration::ZERO);
-        assert!(waited.unwrap_err().is_missing());
-        let got = server.get("never", Duration::from_millis(50));
-        assert!(got.unwrap_err().is_missing());
-        assert!(
-            !server.check("never").unwrap(),
-            "the connection still works"
-        );
-    }
-
-    #[test]
-    fn a_waiting_client_is_woken() {
-        let server = serve();
-        let client = join(&server);
-        let waiting = std::thread::spawn(move || client.get("late", WAIT));
-        server.set("late", b"here").unwrap();
-        assert_eq!(waiting.join().unwrap().unwrap(), b"here");
-    }
-
-    #[test]
-    fn a_value_is_replaced_only_by_whoever_knows_it() {
-        let server = serve();
-        let client = join(&server);
-        assert_eq!(
-            client.compare_set("k", b"?", b"x").unwrap(),
-            b"?",
-            "there is nothing yet"
-        );
-        assert!(!client.check("k").unwrap());
-        assert_eq!(client.compare_set("k", b"", b"one").unwrap(), b"one");
-        assert_eq!(server.compare_set("k", b"", b"two").unwrap(), b"one");
-        assert_eq!(server.compare_set("k", b"one", b"two").unwrap(), b"two");
-        assert_eq!(client.compare_set("k", b"?", b"?").unwrap(), b"two");
-        client.set("k", b"").unwrap();
-        assert_eq!(
-            client.compare_set("k", b"", b"three").unwrap(),
-            b"three",
-            "empty is as good as nothing"
-        );
-    }
-
-    #[test]
-    fn nobody_listening_is_named() {
-        let addr = StoreAddr::local(1);
-        let found = Store::connect(&addr, 1, false, Duration::from_millis(300));
-        let text = found.err().expect("nobody listens").to_string();
-        let wanted = "cannot reach the store at 127.0.0.1:1 within 0.3 s: ";
-        assert!(text.starts_with(wanted), "{text}");
-    }
-
-    #[test]
-    fn a_server_that_never_answers_is_given_up() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = StoreAddr::local(listener.local_addr().unwrap().port());
-        let found = Store::connect(&addr, 1, false, Duration::from_millis(300));
-        let text = found.err().expect("there is no store").to_string();
-        assert!(text.contains("has not answered for 0.3 s"), "{text}");
-        drop(listener);
-    }
-
-    /// Connects to a server that answers the handshake, and then does what `act` does.
-    fn join_one_that(act: impl FnOnce(TcpStream) + Send + 'static) -> Store {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut greeting = [0; 10];
-            stream.read_exact(&mut greeting).unwrap();
-            stream.write_all(&greeting[6..]).unwrap();
-            act(stream);
-        });
-        let store = Store::connect(&StoreAddr::local(port), 0, false, WAIT).unwrap();
-        store.answering_within(Duration::from_millis(100))
-    }
-
-    #[test]
-    fn a_server_that_vanishes_without_a_word_costs_one_time_limit_and_no_more() {
-        let (_keep, vanished) = std::sync::mpsc::channel::<()>();
-        let store = join_one_that(move |stream| {
-            let _ = vanished.recv();
-            drop(stream);
-        });
-        let err = store.add("n", 1).unwrap_err();
-        assert!(matches!(err, StoreError::Silent { .. }), "{err}");
-        let until = Deadline::after(WAIT);
-        for _ in 0..1000 {
-            let err = store.check("n").unwrap_err();
-            assert!(matches!(err, StoreError::Lost { .. }), "{err}");
-        }
-        assert!(until.left() > WAIT / 2, "further requests fail at once");
-    }
-
-    #[test]
-    fn a_wait_that_ends_while_it_is_cancelled_is_over_and_the_connection_still_works() {
-        let store = join_one_that(|mut stream| {
-            let mut byte = [0];
-            while byte != [0x0c] {
-                stream.read_exact(&mut byte).unwrap(); // until the cancellation
-            }
-            stream.write_all(&[0, 1]).unwrap();
-            stream.read_exact(&mut [0; 8]).unwrap();
-            stream.write_all(&[0]).unwrap();
-            let _ = stream.read(&mut [0]);
-        });
-        store.wait("k", Duration::from_millis(10)).unwrap();
-        assert!(store.check("k").unwrap());
-    }
-
-    #[test]
-    fn an_answer_that_comes_byte_by_byte_has_the_same_time_limit() {
-        let store = join_one_that(|mut stream| {
-            stream.read_exact(&mut [0]).unwrap(); // of the request
-            let endless = 1_000_000_u64.to_le_bytes().into_iter();
-            for byte in endless.chain(std::iter::repeat(7)) {
-                if stream.write_all(&[byte]).is_err() {
-                    return;
-                }
-                rest();
-            }
-        });
-        let err = store.compare_set("k", b"", b"").unwrap_err();
-        assert!(matches!(err, StoreError::Silent { .. }), "{err}");
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a peer that is slow on purpose")]
-    fn rest() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-
-    #[test]
-    fn a_host_with_a_zero_byte_is_refused() {
-        let addr = StoreAddr {
-            host: "a\0b".to_owned(),
-            port: 1,
-        };
-        assert!(Store::connect(&addr, 1, false, WAIT).is_err());
+impl BlockingClient {
+    /// Connects to the server at `addr`, retrying until one answers or `timeout` has passed.
+    fn connect(addr: &StoreAddr, timeout: Duration) -> Result<Self, StoreError> {
+        let no_runtime =
+            |err: io::Error| StoreError::Other(format!("no client of the store at {addr}: {err}"));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = Driver(Some(runtime.map_err(no_runtime)?));
+        let connect = StoreClient::connect(&addr.host, addr.port, timeout);
+        let client = Mutex::new(runtime.drive(connect)?);
+        let addr = addr.clone();
+        Ok(Self {
+            addr,
+            client,
+            runtime,
+        })
     }
 }
+
+impl Ask for BlockingClient {
+    fn ask(
+        &self,
+        request: &StoreRequest<'_>,
+        wait: Duration,
+        answer: Duration,
+    ) -> Result<Option<StoreReply>, StoreError> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        self.runtime.drive(client.request(request, wait, answer))
+    }
+
+    fn addr(&self) -> String {
+        self.addr.to_string()
+    }
+}
+
+impl Driver {
+    fn drive<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let runtime = self.0.as_ref().expect("it is taken when it is dropped");
+        runtime.block_on(work)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A store that a thread serves until this is dropped.
+#[derive(Debug)]
+struct HostedStore {
+    /// The port that was bound.
+    port: u16,
+    _end: oneshot::Sender<()>,
+}
+
+impl HostedStore {
+    /// Hosts an empty store at `addr`; port 0 is any free one.
+    fn start(addr: &StoreAddr) -> Result<Self, StoreError> {
+        let server = StoreServer::bind(&addr.host, Some(addr.port))?;
+        let no_thread =
+            |err: io::Error| StoreError::Other(format!("cannot host the store at {addr}: {err}"));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(no_thread)?;
+        let (port, (end, ended)) = (server.port(), oneshot::channel::<()>());
+        let serve = async {
+            let _served = server.spawn();
+            // It ends when the sender is dropped.
+            let _ = ended.await;
+        };
+        let named = thread::Builder::new().name("rrun-store".to_owned());
+        let thread = named.spawn(move || runtime.block_on(serve));
+        thread.map_err(no_thread)?;
+        Ok(Self { port, _end: end })
+    }
+}
+
+/// A year, in place of waits that the clock cannot represent.
+pub(crate) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The moment at which waiting ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// Returns the moment `wait` from now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for peers ends by the clock"
+    )]
+    pub fn after(wait: Duration) -> Self {
+        let now = Instant::now();
+        Self(now.checked_add(wait).unwrap_or(now + FAR))
+    }
+
+    /// Returns the remaining time, zero after the deadline.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for peers ends by the clock"
+    )]
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// Returns the deadline postponed by `wait`.
+    pub fn plus(self, wait: Duration) -> Self {
+        Self(self.0.checked_add(wait).unwrap_or(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests;
