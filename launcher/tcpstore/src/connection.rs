@@ -181,7 +181,10 @@ impl StoreConnection {
             }
             select! {
                 biased;
-                () = &mut over => break StoreReply::StopWaiting,
+                () = &mut over => {
+                    self.replies.left = TURN;
+                    break StoreReply::StopWaiting;
+                }
                 more = self.fill(1) => if !more? {
                     return Ok(false);
                 },
@@ -201,7 +204,10 @@ impl StoreConnection {
             give_back(&self.hub, &mut self.input);
             self.charge(0)?;
         }
-        self.readable().await?;
+        if self.has_to_wait().await? {
+            // The others have had their turn meanwhile.
+            self.replies.left = TURN;
+        }
         if is_idle {
             self.input = std::mem::take(&mut *self.hub.spare());
         }
@@ -224,6 +230,18 @@ impl StoreConnection {
                 Ok(true)
             }
         }
+    }
+
+    /// Waits for bytes, and returns whether there were none yet.
+    async fn has_to_wait(&self) -> Result<bool, StoreRefusal> {
+        let (mut readable, mut has_to) = (pin!(self.readable()), false);
+        poll_fn(|context| {
+            let polled = readable.as_mut().poll(context);
+            has_to |= polled.is_pending();
+            polled
+        })
+        .await?;
+        Ok(has_to)
     }
 
     /// Waits for bytes, for ever if the client owes nothing.
