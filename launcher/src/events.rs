@@ -25,8 +25,7 @@ use jobs::printable::printable_json;
 use serde_json::{Map, Value, json};
 
 use crate::node::full_name;
-use crate::plan::rendezvous::Backend;
-use crate::plan::{EventLog, LaunchPlan};
+use crate::plan::{Backend, EventLog, LaunchPlan};
 use crate::rank_id::RankId;
 use crate::rendezvous::place::Assigned;
 use crate::round::Round;

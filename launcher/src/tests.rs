@@ -15,9 +15,8 @@ use crate::cli::{Cli, CliRequest, Environment, parse};
 use crate::hang::HangPlan;
 use crate::node::nvml::GpuMemory;
 use crate::node::{Node, NodeGpu};
-use crate::plan::EventLog;
 use crate::plan::{
-    FailurePolicy, LaunchPlan, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams,
+    EventLog, FailurePolicy, LaunchPlan, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams,
 };
 use crate::rank_id::RankId;
 

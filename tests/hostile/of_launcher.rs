@@ -4,8 +4,9 @@ use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use launcher::cluster::hostlist;
-use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
-use launcher::rendezvous::state::{NodeFailure, NodeInfo, RendezvousState};
+use launcher::plan::{Backend, RendezvousPlan};
+use launcher::rendezvous::join::{JoinEvent, Member};
+use launcher::rendezvous::state::{NodeInfo, RendezvousState};
 use rig::hostile::Target;
 use tcpstore::table::{Answer, StoreTable};
 use tcpstore::wire::{Parsed, parse};
@@ -74,28 +75,25 @@ fn hostile_rendezvous() {
             .ok()
             .filter(RendezvousState::is_plausible)?;
         let second = Duration::from_secs(1);
-        let settings = JoinSettings {
+        let plan = RendezvousPlan {
+            backend: Backend::C10d,
             min: 1,
             max: 2,
-            last_call: second,
+            node_id: "me".to_owned(),
+            last_call_timeout: second,
             join_timeout: 9 * second,
-            is_fixed: false,
+            ..RendezvousPlan::default()
         };
         let card = NodeInfo {
             addr: "a".to_owned(),
-            node_rank: 0,
-            role: "default".to_owned(),
             nproc: 1,
-            peer_port: None,
+            ..NodeInfo::default()
         };
-        let mut member = Member::new("me".to_owned(), card, settings);
+        let mut member = Member::new(plan, card);
         let events = [
             JoinEvent::Join,
             JoinEvent::Seen,
-            JoinEvent::LostRank(NodeFailure {
-                node: "a".to_owned(),
-                what: "rank 1 exited with code 1".to_owned(),
-            }),
+            JoinEvent::LostRank("a: rank 1 exited with code 1".to_owned()),
             JoinEvent::Done,
             JoinEvent::Deadline,
             JoinEvent::Leave { closes: None },

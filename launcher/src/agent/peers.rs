@@ -4,11 +4,10 @@ use std::future::pending;
 use std::time::Duration;
 
 use crate::plan::LaunchPlan;
-use crate::rendezvous::Rendezvous;
 use crate::rendezvous::fixed;
-use crate::rendezvous::messages::{Notice, RendezvousCommand};
 use crate::rendezvous::place::{Assigned, Master, NodePlace, RoleInfo};
 use crate::rendezvous::ranks_store::AgentStore;
+use crate::rendezvous::{Notice, Rendezvous, RendezvousCommand};
 use tcpstore::{StoreClient, StoreError};
 
 /// How long the ranks' store may take to answer when the loss of a rank is announced. Nothing waits

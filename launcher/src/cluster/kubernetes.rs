@@ -13,7 +13,7 @@
 //!
 //! A Job starts failed pods again one by one, and never a pod that has succeeded. So all launchers
 //! end alike, and a pod that comes back waits until the launch without it has ended, see
-//! [`crate::plan::rendezvous::RendezvousPlan::nodes_return`].
+//! [`crate::plan::RendezvousPlan::nodes_return`].
 
 use anyhow::{Context as _, bail, ensure};
 

@@ -3,7 +3,7 @@
 
 use jobs::count::counted;
 
-use crate::plan::rendezvous::RendezvousPlan;
+use crate::plan::RendezvousPlan;
 use crate::tests::{Variables, cases, planned};
 
 /// Task number 3, on node2, of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2

@@ -14,8 +14,7 @@ use std::fmt::Write as _;
 
 use jobs::printable::printable_line;
 
-use crate::plan::LaunchPlan;
-use crate::plan::rendezvous::Backend;
+use crate::plan::{Backend, LaunchPlan};
 
 /// Number of columns that the names of facts have.
 const MARGIN: usize = 10;

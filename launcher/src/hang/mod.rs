@@ -21,7 +21,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use crate::cli::Cli;
-use crate::cli::environment::Environment;
+use crate::cli::Environment;
 
 /// The variable that asks for the timer.
 const ENABLE_TIMER: &str = "TORCHELASTIC_ENABLE_FILE_TIMER";

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use jobs::sha256;
 
-use crate::plan::page::PageToken;
+use crate::plan::server::PageToken;
 
 /// Name of the cookie of those who have shown the token.
 const COOKIE: &str = "rrun_page";

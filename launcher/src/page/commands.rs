@@ -55,7 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::page::PagePlan;
+    use crate::plan::server::PagePlan;
 
     const BROWSERS: usize = 16;
 

@@ -314,7 +314,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     use super::*;
-    use crate::plan::page::PagePlan;
+    use crate::plan::server::PagePlan;
 
     #[test]
     fn a_peer_that_takes_nothing_is_given_up() {

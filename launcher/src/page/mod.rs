@@ -32,7 +32,7 @@ use tokio::select;
 use tokio::sync::watch;
 
 use crate::page::state::PageState;
-use crate::plan::page::PagePlan;
+use crate::plan::server::PagePlan;
 
 /// Priority of the page's threads: well below ranks and simulators.
 const NICENESS: i32 = 10;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use crate::page::access::Access;
-use crate::plan::page::PagePlan;
+use crate::plan::server::PagePlan;
 
 /// Somebody who has asked within this time looks at the page; an answer takes less, see `http`.
 const LOOKS_ON: Duration = Duration::from_secs(5);

@@ -29,10 +29,9 @@ use serde::Serialize;
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::node::nvml::GpuMemory;
-use crate::plan::memory::{self, GpuBudgets};
-use crate::plan::page::PagePlan;
+use crate::plan::room::{self, GpuBudgets, check_memory, crowd, idlers, limits, useful};
 use crate::plan::seating::{LaunchSize, asked_devices};
-use crate::plan::useful::{check_memory, crowd, idlers, limits, useful};
+use crate::plan::server::PagePlan;
 use crate::say::note::Note;
 
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
@@ -219,7 +218,7 @@ impl EvalRequest {
         let world_size = placement.world_size();
         let room = GpuBudgets::new(&args, resources, memory)?;
         if !args.no_memory_check {
-            memory::check(&room, &setup, &placement)?;
+            room::check_gpus(&room, &setup, &placement)?;
         }
         let mut notes = seats.notes;
         // With an elastic number of nodes, the number of ranks is not known yet.

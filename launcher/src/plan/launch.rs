@@ -53,6 +53,7 @@ impl Inputs<'_> {
             found,
         } = self;
         settings::refuse(cli)?;
+        let events = EventLog::parse(&cli.event_log_handler)?;
         let nodes = Nodes::new(cli, found)?;
         let failure_policy = FailurePolicy::new(cli);
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle, found.sender);
@@ -94,7 +95,7 @@ impl Inputs<'_> {
             is_built_in: cli.is_built_in(),
             env: variables,
             open_files: node.open_files,
-            events: EventLog::parse(&cli.event_log_handler).unwrap_or_default(),
+            events,
             reports_usage: cli.rusage,
             notes,
             model_server,

@@ -33,9 +33,8 @@ use anyhow::{Context as _, bail, ensure};
 use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::cluster::Inferred;
-use crate::plan::StorePlan;
 use crate::plan::launch::Inputs;
-use crate::plan::rendezvous::{Backend, RendezvousPlan};
+use crate::plan::{Backend, RendezvousPlan, StorePlan};
 
 /// MASTER_ADDR of the ranks of a single-node launch.
 const LOOPBACK: &str = "127.0.0.1";

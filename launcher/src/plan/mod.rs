@@ -5,23 +5,20 @@
 //! cli::Cli + environment + node::Node ──launch──► LaunchPlan ──► agent::launch
 //!                                          └──► an error, with nothing started
 //! ```
-//! [`launch`] makes the plan, with what the other modules decide. The types below and in [`eval`],
-//! [`page`] and [`rendezvous`] are plain data, which those who carry out the plan may import. `rrun
+//! [`launch`] makes the plan, with what the other modules decide. The types below and in [`eval`]
+//! and [`server`] are plain data, which those who carry out the plan may import. `rrun
 //! --dry-run=json` prints it.
 
 pub mod eval;
 mod launch;
 mod meeting;
-pub mod memory;
 pub mod missing;
-pub mod page;
 mod program;
 mod ranks;
-pub mod rendezvous;
+pub mod room;
 pub mod seating;
-mod server;
+pub mod server;
 pub(crate) mod settings;
-mod useful;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,6 +26,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
+use clap::ValueEnum;
 use jobs::job::Job;
 use jobs::model_server::ModelServer;
 use serde::Serialize;
@@ -37,7 +36,6 @@ use crate::hang::HangPlan;
 use crate::node::FileLimit;
 use crate::numa::CpuList;
 use crate::plan::eval::EvalPlan;
-use crate::plan::rendezvous::RendezvousPlan;
 use crate::say::note::Note;
 
 /// The plan of one launch on this node.
@@ -99,7 +97,7 @@ pub struct LaunchPlan {
 }
 
 /// What the failure of a rank means for the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum FailurePolicy {
     /// All ranks end, and restart together while a restart is left.
@@ -123,6 +121,99 @@ pub struct StorePlan {
     /// (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`). With the static backend, the only one with a port,
     /// ranks always meet in the store of the launcher.
     pub is_shared: bool,
+}
+
+/// How several nodes meet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RendezvousPlan {
+    /// Static or elastic.
+    pub backend: Backend,
+    /// Host of the endpoint, without brackets.
+    pub host: String,
+    /// Port of the endpoint; 0 for any free one, which works only for the host of the store.
+    pub port: u16,
+    /// `store_type=file`: the file that contains the address of the store, instead of host and
+    /// port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Fewest nodes.
+    pub min: usize,
+    /// Most nodes.
+    pub max: usize,
+    /// A unique id of this launcher.
+    pub node_id: String,
+    /// `--node-rank`: the index of this node in a static launch, the first sort key in an elastic
+    /// one.
+    pub node_rank: i64,
+    /// `is_host`: whether this launcher hosts the store; with `None`, it does if the endpoint has
+    /// its address.
+    pub hosts: Option<bool>,
+    /// `--local-addr`: the address under which other nodes reach this one.
+    pub local_addr: Option<String>,
+    /// Whether something starts a node again when its launcher has failed, each node by itself and
+    /// none that has succeeded, as Kubernetes does. Then a static launch fails on all nodes if it
+    /// fails on one, so that all come back, and a node that comes back before the others have
+    /// ended waits for that.
+    pub nodes_return: bool,
+    /// `TORCH_ELASTIC_WORKER_IDENTICAL=1`: all nodes have the same number of ranks, so none has to
+    /// ask the others.
+    pub is_identical: bool,
+    /// Static: timeout for connecting, and for all nodes to come.
+    pub timeout: Duration,
+    /// Elastic: timeout for enough nodes to come.
+    pub join_timeout: Duration,
+    /// Elastic: how long further nodes may come once there are enough.
+    pub last_call_timeout: Duration,
+    /// Elastic: timeout for connecting to the store.
+    pub read_timeout: Duration,
+    /// Interval between two heartbeats.
+    pub keep_alive_interval: Duration,
+    /// Number of missed heartbeats after which a node is dead.
+    pub keep_alive_max_attempt: u32,
+}
+
+impl RendezvousPlan {
+    /// Returns the time without a heartbeat after which a node is dead.
+    pub fn keep_alive(&self) -> Duration {
+        self.keep_alive_interval
+            .saturating_mul(self.keep_alive_max_attempt)
+    }
+}
+
+/// The rendezvous backend, `--rdzv-backend`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// Every node is given its node rank.
+    #[default]
+    Static,
+    /// Nodes may come and go.
+    C10d,
+}
+
+impl Backend {
+    /// Returns the backend of a name, if there is one.
+    pub fn of(name: &str) -> Option<Self> {
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|backend| backend.name() == name)
+    }
+
+    /// Returns the name, as options and events have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::C10d => "c10d",
+        }
+    }
+
+    /// Returns whether all nodes are known from the beginning and meet at the store of the ranks,
+    /// whose address may be given as `--master-addr` and `--master-port`.
+    pub fn is_fixed(self) -> bool {
+        match self {
+            Self::Static => true,
+            Self::C10d => false,
+        }
+    }
 }
 
 /// The sender of signals to the launcher, which decides what they mean.
@@ -204,13 +295,19 @@ pub enum EventLog {
 }
 
 impl EventLog {
-    /// Parses the option's value; returns `None` if there is no such handler.
-    pub fn parse(handler: &str) -> Option<EventLog> {
+    /// Parses the option's value.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such handler.
+    pub fn parse(handler: &str) -> anyhow::Result<EventLog> {
         match (handler, handler.strip_prefix("json:")) {
-            ("null" | "dynamic_rendezvous", _) => Some(EventLog::None),
-            ("console", _) => Some(EventLog::Console),
-            (_, Some(path)) if !path.is_empty() => Some(EventLog::File(PathBuf::from(path))),
-            _ => None,
+            ("null" | "dynamic_rendezvous", _) => Ok(EventLog::None),
+            ("console", _) => Ok(EventLog::Console),
+            (_, Some(path)) if !path.is_empty() => Ok(EventLog::File(PathBuf::from(path))),
+            _ => bail!(
+                "unknown event log handler '{handler}' (known: null, console, dynamic_rendezvous, \
+                 json:FILE)"
+            ),
         }
     }
 }

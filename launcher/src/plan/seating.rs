@@ -11,8 +11,8 @@ use jobs::setup::Setup;
 use crate::plan::eval::SeatingPlan;
 use crate::plan::launch::Inputs;
 use crate::plan::meeting::Nodes;
-use crate::plan::memory::GpuBudgets;
 use crate::plan::ranks::nproc;
+use crate::plan::room::GpuBudgets;
 use crate::say::note::Note;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run=json` shows all of them.

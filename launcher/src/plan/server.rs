@@ -1,8 +1,9 @@
-//! The servers that a launch has: the model server of an evaluation, and the policy server
-//! (`serve`). Checked before anything is started.
+//! The servers that a launch has: the model server of an evaluation, its page (`--page`), and the
+//! policy server (`serve`). Checked before anything is started.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::ensure;
@@ -11,6 +12,7 @@ use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
 use jobs::placement::PlacedProcess;
 use jobs::refusal::{Refusal, Refused};
 use jobs::serve_args::{ServeArgs, ServeSetup};
+use serde::Serialize;
 
 use crate::cli::Environment;
 use crate::plan::eval::{EvalPlan, SeatingPlan};
@@ -18,6 +20,9 @@ use crate::plan::launch::Inputs;
 use crate::plan::program::find;
 use crate::plan::{ServePlan, ServerPlan, ServerRole};
 use crate::say::note::Note;
+
+/// Fewest characters of a token.
+const SHORTEST: usize = 8;
 
 impl ServePlan {
     /// Checks the words after `serve` for `nproc` ranks on a node with `gpus` GPUs. The ranks check
@@ -156,6 +161,71 @@ fn shared(gpu: usize, seating: &SeatingPlan) -> Option<String> {
         "GPU {gpu} is used by the model server and by {who}, which share its memory; --placement, \
          --nproc-per-node or other `devices` separate them"
     ))
+}
+
+/// Where the page of a run is served, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PagePlan {
+    /// Address to listen on.
+    pub host: IpAddr,
+    /// Port to listen on.
+    pub port: u16,
+    /// The token that browsers have to show; without one the address is a loopback one.
+    #[serde(skip)]
+    pub token: Option<PageToken>,
+}
+
+/// The token of a page. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PageToken(String);
+
+impl PagePlan {
+    /// Checks what the command line and the environment ask for.
+    ///
+    /// # Errors
+    /// Refuses a page that others could see, and a token that is easy to guess.
+    pub fn new(address: SocketAddr, token: Option<&str>) -> Result<Self, Refusal> {
+        let (host, port) = (address.ip(), address.port());
+        let token = token.map(PageToken::new).transpose()?;
+        if token.is_none() && !host.is_loopback() {
+            return Err(Refusal::new(format_args!(
+                "--page is for {host}, where others can reach the page: set RRUN_PAGE_TOKEN to a \
+                 token that browsers have to show"
+            )));
+        }
+        Ok(Self { host, port, token })
+    }
+
+    /// Returns the address to listen on.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+}
+
+impl PageToken {
+    /// Checks a token.
+    ///
+    /// # Errors
+    /// Refuses one that is easy to guess.
+    pub fn new(token: &str) -> Result<Self, Refusal> {
+        match token.chars().count() {
+            found if found < SHORTEST => Err(Refusal::new(format_args!(
+                "RRUN_PAGE_TOKEN has {found} characters, at least {SHORTEST} are needed"
+            ))),
+            _ => Ok(Self(token.to_owned())),
+        }
+    }
+
+    /// Returns the text, which must not be printed.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PageToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PageToken(***)")
+    }
 }
 
 #[cfg(test)]
@@ -321,5 +391,33 @@ mod tests {
             text.starts_with("--front-port 5556 is also the port of a rank"),
             "{text}"
         );
+    }
+
+    fn page(host: &str, token: Option<&str>) -> Result<PagePlan, Refusal> {
+        PagePlan::new(SocketAddr::new(host.parse().unwrap(), 8123), token)
+    }
+
+    #[test]
+    fn only_this_machine_sees_a_page_without_a_token() {
+        assert!(page("127.0.0.1", None).is_ok() && page("::1", None).is_ok());
+        assert!(page("0.0.0.0", Some("s3cret-token")).is_ok());
+        let err = page("0.0.0.0", None).unwrap_err().to_string();
+        assert_eq!(
+            err,
+            "--page is for 0.0.0.0, where others can reach the page: set RRUN_PAGE_TOKEN to a \
+             token that browsers have to show"
+        );
+    }
+
+    #[test]
+    fn a_short_token_is_refused_and_no_token_is_printed() {
+        let err = page("127.0.0.1", Some("short")).unwrap_err().to_string();
+        assert_eq!(
+            err,
+            "RRUN_PAGE_TOKEN has 5 characters, at least 8 are needed"
+        );
+        let page = page("127.0.0.1", Some("s3cret-token")).unwrap();
+        assert!(!format!("{page:?}").contains("s3cret"));
+        assert!(!serde_json::to_string(&page).unwrap().contains("s3cret"));
     }
 }

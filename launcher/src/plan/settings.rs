@@ -10,8 +10,7 @@ use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::node::FileLimit;
 use crate::plan::meeting::MeetingPlan;
-use crate::plan::rendezvous::Backend;
-use crate::plan::{EventLog, FailurePolicy, LogPlan, Sender, SignalPlan};
+use crate::plan::{Backend, FailurePolicy, LogPlan, Sender, SignalPlan};
 use crate::say::note::Note;
 use crate::signals::names::signal_number;
 
@@ -50,15 +49,11 @@ const FILES_A_GUEST: u64 = 2;
 /// # Errors
 /// Returns an error for the first such option.
 pub(super) fn refuse(cli: &Cli) -> anyhow::Result<()> {
-    let (interval, handler) = (cli.monitor_interval, &cli.event_log_handler);
+    let interval = cli.monitor_interval;
     let specs = cli.logs_specs.as_deref().unwrap_or(LOGS_SPECS);
     ensure!(
         specs == LOGS_SPECS,
         "--logs-specs {specs}: Python entry points are not available in rrun"
-    );
-    ensure!(
-        EventLog::parse(handler).is_some(),
-        "unknown event log handler '{handler}' (known: null, console, dynamic_rendezvous, json:FILE)"
     );
     ensure!(
         interval > 0.0,

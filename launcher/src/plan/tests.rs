@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use clap::ValueEnum as _;
 use jobs::count::counted;
 use jobs::placement::PlacedProcess;
 use proptest::prelude::*;
@@ -10,8 +11,8 @@ use serde_json::Value;
 
 use crate::cli::Environment;
 use crate::node::{Node, NodeGpu};
-use crate::plan::LaunchPlan;
 use crate::plan::program::Program;
+use crate::plan::{Backend, LaunchPlan};
 use crate::tests::{self, Start, cases, cli};
 
 const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
@@ -190,5 +191,17 @@ proptest! {
         value in "[0-9a-z:,.=\\[\\]/-]{0,20}",
     ) {
         let _ = planned(&format!("{option}={value} x"));
+    }
+}
+
+#[test]
+fn the_help_names_every_backend() {
+    let help = include_str!("../cli/help.txt");
+    let (_, rest) = help.split_once("--rdzv-backend <NAME>").unwrap();
+    let about = rest.split("--").next().unwrap();
+    for backend in Backend::value_variants() {
+        let name = backend.name();
+        assert!(about.contains(name), "{name} is not in {about:?}");
+        assert_eq!(Backend::of(name), Some(*backend));
     }
 }

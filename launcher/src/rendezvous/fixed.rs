@@ -9,7 +9,7 @@
 //! Each rrun also writes its name under `<id>/rrun/agent/<r>`, before it counts itself in `init/`.
 //! If all nodes have done so, node 0 announces that, and from then on they form a
 //! [shared](crate::rendezvous::shared): a failure on one node ends the round on all. If a torchrun
-//! takes part, the nodes stay [apart](Apart) as in torchrun: restarts are local, and a node does not
+//! takes part, the nodes stay apart as in torchrun: restarts are local, and a node does not
 //! learn about failures on others.
 //!
 //! With `TORCH_ELASTIC_WORKER_IDENTICAL=1`, torchrun exchanges no ranks. Then each rrun waits until
@@ -22,12 +22,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::plan::rendezvous::RendezvousPlan;
-use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
-use crate::rendezvous::place::{
-    Assigned, MAX_LOCAL_WORLD_SIZE, Master, NodePlace, RoleInfo, assign,
-};
+use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, NodePlace, RoleInfo, assign};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::{LaunchFacts, Notice, RendezvousCommand, leave};
 use tcpstore::{StoreClient, StoreError};
 
 /// Interval between two reports of the missing nodes.
@@ -43,18 +40,22 @@ const RETRY: Duration = Duration::from_secs(1);
 /// `exit_barrier_timeout`).
 const EXIT_BARRIER: Duration = Duration::from_secs(300);
 
-/// A node that has met the others.
+/// One node of a static launch.
 #[derive(Debug)]
-pub struct Fixed {
+pub struct StaticNode<'a> {
+    facts: &'a LaunchFacts,
+    notices: &'a UnboundedSender<Notice>,
     /// The store, hosted by node 0.
     pub store_endpoint: StoreEndpoint,
     client: StoreClient,
-    /// Whether every node runs rrun.
-    pub is_together: bool,
     /// The ranks of this node.
     assigned: Assigned,
+    /// Whether every node runs rrun.
+    pub is_together: bool,
     /// The id of the launch.
     launch: String,
+    /// Restarts of this node, if it is apart.
+    restarts: u32,
 }
 
 /// Two launchers have the same node rank.
@@ -70,7 +71,10 @@ struct TakenRank {
 
 /// Meets the other nodes. If nodes come back one by one, the place of this one may still be taken by
 /// its predecessor, until the others have noticed that it is gone and ended; they come back, too.
-pub async fn meet(facts: &LaunchFacts, notices: &UnboundedSender<Notice>) -> anyhow::Result<Fixed> {
+pub async fn meet<'a>(
+    facts: &'a LaunchFacts,
+    notices: &'a UnboundedSender<Notice>,
+) -> anyhow::Result<StaticNode<'a>> {
     let deadline = Instant::now() + facts.plan.timeout;
     let mut is_said = false;
     loop {
@@ -90,10 +94,10 @@ pub async fn meet(facts: &LaunchFacts, notices: &UnboundedSender<Notice>) -> any
     }
 }
 
-async fn meet_once(
-    facts: &LaunchFacts,
-    notices: &UnboundedSender<Notice>,
-) -> anyhow::Result<Fixed> {
+async fn meet_once<'a>(
+    facts: &'a LaunchFacts,
+    notices: &'a UnboundedSender<Notice>,
+) -> anyhow::Result<StaticNode<'a>> {
     let (host, port, timeout) = (&facts.plan.host, facts.plan.port, facts.plan.timeout);
     let (rank, mine) = (facts.node_rank(), facts.name());
     let store_endpoint = match rank {
@@ -108,32 +112,24 @@ async fn meet_once(
         return Err(TakenRank { rank, by }.into());
     }
     client.count_in().await?;
-    let mut meeting = StaticMeeting {
+    let mut node = StaticNode {
         facts,
-        client,
         notices,
-    };
-    let (assigned, is_together) = meeting.ranks().await?;
-    let mut client = meeting.client;
-    let (key, ours) = (facts.key("rrun/launch"), facts.launch.as_bytes());
-    let launch = client.compare_set(&key, b"", ours).await?;
-    Ok(Fixed {
         store_endpoint,
         client,
-        is_together,
-        assigned,
-        launch: String::from_utf8_lossy(&launch).into_owned(),
-    })
+        assigned: Assigned::default(),
+        is_together: false,
+        launch: String::new(),
+        restarts: 0,
+    };
+    (node.assigned, node.is_together) = node.ranks().await?;
+    let (key, ours) = (facts.key("rrun/launch"), facts.launch.as_bytes());
+    let launch = node.client.compare_set(&key, b"", ours).await?;
+    node.launch = String::from_utf8_lossy(&launch).into_owned();
+    Ok(node)
 }
 
-/// The exchange of role information and ranks.
-struct StaticMeeting<'a> {
-    facts: &'a LaunchFacts,
-    client: StoreClient,
-    notices: &'a UnboundedSender<Notice>,
-}
-
-impl StaticMeeting<'_> {
+impl StaticNode<'_> {
     /// Returns the keys of this name of all nodes.
     fn keys(&self, name: &str) -> Vec<String> {
         let nodes = 0..self.facts.plan.max;
@@ -232,6 +228,72 @@ impl StaticMeeting<'_> {
             }
         }
     }
+
+    /// Executes the agent's commands until it leaves, if it shares the launch with a torchrun.
+    pub async fn run(
+        mut self,
+        commands: &mut UnboundedReceiver<RendezvousCommand>,
+    ) -> anyhow::Result<()> {
+        let notices = self.notices;
+        let _ = notices.send(Notice::Joined(self.place()));
+        while let Some(command) = commands.recv().await {
+            match command {
+                RendezvousCommand::Join => drop(notices.send(Notice::Joined(self.place()))),
+                RendezvousCommand::Failed { restarts, .. } => self.restarts += u32::from(restarts),
+                // A torchrun takes part, which does not know of it.
+                RendezvousCommand::LostRank { .. } => {}
+                RendezvousCommand::Done => {
+                    tokio::select! {
+                        () = self.exit_barrier() => drop(notices.send(Notice::Succeeded)),
+                        () = leave(commands) => return Ok(()),
+                    }
+                }
+                RendezvousCommand::Leave { .. } => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> NodePlace {
+        NodePlace {
+            launch: self.launch.clone(),
+            node: self.facts.node_rank(),
+            nodes: self.facts.plan.max,
+            assigned: self.assigned,
+            master: self.facts.master(),
+            restarts: self.restarts,
+            round: self.restarts.into(),
+        }
+    }
+
+    /// Waits for the other nodes. Errors are ignored: the ranks here have succeeded all the same.
+    async fn exit_barrier(&mut self) {
+        let deadline = Instant::now() + EXIT_BARRIER;
+        let end = timeout_at(deadline, self.check_out()).await;
+        let said = match end {
+            Ok(Ok(())) => return,
+            Ok(Err(err)) => format!("while waiting for the other nodes to end: {err}"),
+            Err(_) => format!(
+                "other nodes have not ended within {} s",
+                EXIT_BARRIER.as_secs()
+            ),
+        };
+        let _ = self.notices.send(Notice::Said(said));
+    }
+
+    async fn check_out(&mut self) -> Result<(), StoreError> {
+        let key = |name: &str| {
+            let name = format!("torchelastic/agent/terminal_state/{name}");
+            self.facts.key(&name)
+        };
+        let (count, last) = (key("num_members"), key("last_member"));
+        let client = &mut self.client;
+        let out = usize::try_from(client.add(&count, 1).await?).unwrap_or_default();
+        if out >= self.facts.plan.max {
+            client.set(&last, b"<val_ignored>").await?;
+        }
+        client.wait(&[last], EXIT_BARRIER).await
+    }
 }
 
 /// Names the nodes without a value, or none.
@@ -245,105 +307,6 @@ fn missing(values: &[Vec<u8>]) -> String {
         0 => String::new(),
         1 => format!("node {}", nodes[0]),
         _ => format!("nodes {}", nodes.join(", ")),
-    }
-}
-
-/// A node that shares the launch with a torchrun.
-#[derive(Debug)]
-pub struct Apart<'a> {
-    facts: &'a LaunchFacts,
-    fixed: Fixed,
-    restarts: u32,
-}
-
-impl<'a> Apart<'a> {
-    /// Continues after the nodes have met.
-    pub fn new(facts: &'a LaunchFacts, fixed: Fixed) -> Apart<'a> {
-        Apart {
-            facts,
-            fixed,
-            restarts: 0,
-        }
-    }
-
-    /// Executes the agent's commands until it leaves.
-    pub async fn run(
-        mut self,
-        commands: &mut UnboundedReceiver<RendezvousCommand>,
-        notices: &UnboundedSender<Notice>,
-    ) -> anyhow::Result<()> {
-        let _ = notices.send(Notice::Joined(self.place()));
-        while let Some(command) = commands.recv().await {
-            match command {
-                RendezvousCommand::Join => drop(notices.send(Notice::Joined(self.place()))),
-                RendezvousCommand::Failed { restarts, .. } => self.restarts += u32::from(restarts),
-                // A torchrun takes part, which does not know of it.
-                RendezvousCommand::LostRank { .. } => {}
-                RendezvousCommand::Done => {
-                    tokio::select! {
-                        () = self.exit_barrier(notices) => drop(notices.send(Notice::Succeeded)),
-                        () = leave(commands) => return Ok(()),
-                    }
-                }
-                RendezvousCommand::Leave { .. } => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
-    fn place(&self) -> NodePlace {
-        let RendezvousPlan {
-            ref host,
-            port,
-            max: nodes,
-            ..
-        } = self.facts.plan;
-        let master = Master {
-            addr: host.clone(),
-            port,
-            is_agent_store: true,
-        };
-        let (node, assigned, restarts) =
-            (self.facts.node_rank(), self.fixed.assigned, self.restarts);
-        let launch = self.fixed.launch.clone();
-        NodePlace {
-            launch,
-            node,
-            nodes,
-            assigned,
-            master,
-            restarts,
-            round: restarts.into(),
-        }
-    }
-
-    /// Waits for the other nodes. Errors are ignored: the ranks here have succeeded all the same.
-    async fn exit_barrier(&mut self, notices: &UnboundedSender<Notice>) {
-        let deadline = Instant::now() + EXIT_BARRIER;
-        let end = timeout_at(deadline, self.check_out()).await;
-        let said = match end {
-            Ok(Ok(())) => return,
-            Ok(Err(err)) => format!("while waiting for the other nodes to end: {err}"),
-            Err(_) => format!(
-                "other nodes have not ended within {} s",
-                EXIT_BARRIER.as_secs()
-            ),
-        };
-        let _ = notices.send(Notice::Said(said));
-    }
-
-    async fn check_out(&mut self) -> Result<(), StoreError> {
-        let key = |name: &str| {
-            let name = format!("torchelastic/agent/terminal_state/{name}");
-            self.facts.key(&name)
-        };
-        let (count, last) = (key("num_members"), key("last_member"));
-        let client = &mut self.fixed.client;
-        let out = usize::try_from(client.add(&count, 1).await?).unwrap_or_default();
-        if out >= self.facts.plan.max {
-            client.set(&last, b"<val_ignored>").await?;
-        }
-        client.wait(&[last], EXIT_BARRIER).await
     }
 }
 

@@ -11,10 +11,8 @@
 
 pub mod beats;
 pub mod election;
-pub mod envelope;
 pub mod fixed;
 pub mod join;
-pub mod messages;
 pub mod place;
 pub mod ranks_store;
 pub mod shared;
@@ -29,15 +27,117 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::plan::LaunchPlan;
-use crate::plan::rendezvous::{Backend, RendezvousPlan};
-use crate::rendezvous::fixed::Apart;
-use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
+use crate::plan::{Backend, LaunchPlan, RendezvousPlan};
+use crate::rendezvous::fixed::StaticNode;
+use crate::rendezvous::place::{Master, NodePlace};
 use crate::rendezvous::shared::SharedRendezvous;
+use crate::rendezvous::state::NodeFailure;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 
 /// How long the end of a launch is delayed so that the other nodes can learn about it.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What a rendezvous knows about the launch.
+#[derive(Clone, Debug)]
+pub struct LaunchFacts {
+    /// How the nodes meet.
+    pub plan: RendezvousPlan,
+    /// The run id, the same on all nodes.
+    pub run_id: String,
+    /// The id that this node proposes for the launch.
+    pub launch: String,
+    /// The role of the ranks.
+    pub role: String,
+    /// Number of ranks on this node.
+    pub nproc: usize,
+    /// Whether the ranks are to use a store hosted by the launcher.
+    pub is_shared: bool,
+}
+
+impl LaunchFacts {
+    /// Returns the node rank of a static launch; a negative one, which other backends allow, counts
+    /// as 0.
+    pub fn node_rank(&self) -> usize {
+        usize::try_from(self.plan.node_rank).unwrap_or_default()
+    }
+
+    /// Returns where the ranks of a static launch meet: at the store of the launch.
+    pub fn master(&self) -> Master {
+        Master {
+            addr: self.plan.host.clone(),
+            port: self.plan.port,
+            is_agent_store: true,
+        }
+    }
+
+    /// Returns a description of this launcher for other nodes.
+    pub fn name(&self) -> String {
+        format!(
+            "{}, pid {}, {}",
+            jobs::host::name(),
+            std::process::id(),
+            self.plan.node_id
+        )
+    }
+
+    /// Returns the report for other nodes that `what` failed on this node, which has the address
+    /// `addr`.
+    pub fn failure(&self, addr: &str, what: String) -> NodeFailure {
+        format!("node {} ({addr}): {what}", jobs::host::name())
+    }
+
+    /// Returns a key of this launch, as torch names those of the static backend.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.run_id)
+    }
+}
+
+/// A command from the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RendezvousCommand {
+    /// Leave the round and join the next one; [`Notice::Joined`] follows.
+    Join,
+    /// Announce that a rank of this node has failed.
+    Failed {
+        /// The rank and its exit, as text for the other nodes.
+        failure: String,
+        /// Whether a restart is left; if not, the launch is over on all nodes.
+        restarts: bool,
+    },
+    /// Announce that a rank of this node will not come back, while the others continue: when all
+    /// are done, the launch has failed on all nodes.
+    LostRank {
+        /// The rank and its exit, as text for the other nodes.
+        failure: String,
+    },
+    /// Announce that all ranks of this node have succeeded; [`Notice::Succeeded`] follows when
+    /// those of all other nodes have too.
+    Done,
+    /// Leave for good.
+    Leave {
+        /// Why the launch cannot go on without this node, in case it hosts the store.
+        why: Option<String>,
+    },
+}
+
+/// A notice to the agent.
+#[derive(Debug)]
+pub enum Notice {
+    /// A line for the user.
+    Said(String),
+    /// The ranks of a round can start.
+    Joined(NodePlace),
+    /// The round is over for this reason: end the ranks and join again.
+    Changed(String),
+    /// All ranks of all nodes have succeeded.
+    Succeeded,
+    /// The launch has failed on another node, for this reason.
+    Failed(String),
+    /// The rendezvous has ended with this error.
+    Lost(anyhow::Error),
+    /// This node has left.
+    Left,
+}
 
 /// The agent's handle of a rendezvous. Dropping it closes the store, if this node hosts it.
 #[derive(Debug)]
@@ -105,7 +205,7 @@ async fn attend(
 ) {
     let ended = select! {
         ended = meet(&facts, &notices) => match ended {
-            Ok(Met::Apart(apart)) => apart.run(&mut commands, &notices).await,
+            Ok(Met::Apart(apart)) => apart.run(&mut commands).await,
             Ok(Met::Together(shared)) => shared.run(&mut commands).await,
             Err(err) => Err(err),
         },
@@ -120,7 +220,7 @@ async fn attend(
 }
 
 enum Met<'a> {
-    Apart(Box<Apart<'a>>),
+    Apart(Box<StaticNode<'a>>),
     Together(Box<SharedRendezvous<'a>>),
 }
 
@@ -132,7 +232,7 @@ async fn meet<'a>(
         Backend::Static => {
             let met = fixed::meet(facts, notices).await?;
             if !met.is_together {
-                return Ok(Met::Apart(Box::new(Apart::new(facts, met))));
+                return Ok(Met::Apart(Box::new(met)));
             }
             (format!("{}/rrun/state", facts.run_id), met.store_endpoint)
         }
@@ -144,4 +244,13 @@ async fn meet<'a>(
     Ok(Met::Together(Box::new(
         SharedRendezvous::enter(facts, key, store_endpoint, notices).await?,
     )))
+}
+
+/// Waits until the agent wants to leave.
+pub async fn leave(commands: &mut UnboundedReceiver<RendezvousCommand>) {
+    while let Some(command) = commands.recv().await {
+        if let RendezvousCommand::Leave { .. } = command {
+            return;
+        }
+    }
 }

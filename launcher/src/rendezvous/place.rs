@@ -19,7 +19,7 @@ pub struct RoleInfo {
 }
 
 /// The ranks assigned to a node. Its JSON form is torch's `assigned_ranks`, a list of four numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assigned(
     /// Global rank of the node's first process.
     pub usize,

@@ -14,8 +14,8 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
+use jobs::count::counted;
 use serde::{Deserialize, Serialize};
 
 use crate::rendezvous::election::electorate::Electorate;
@@ -31,7 +31,7 @@ const MAX_COUNT: u64 = 1 << 48;
 pub type NodeId = String;
 
 /// What a node tells the others about itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// The address under which other nodes reach it.
     pub addr: String,
@@ -47,20 +47,9 @@ pub struct NodeInfo {
     pub peer_port: Option<u16>,
 }
 
-/// The failure of a rank or the loss of a node, as text for other nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeFailure {
-    /// The node on which it happened.
-    pub node: String,
-    /// What happened, for example `rank 3 exited with code 1`.
-    pub what: String,
-}
-
-impl fmt::Display for NodeFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.node, self.what)
-    }
-}
+/// The failure of a rank or the loss of a node, as text for other nodes, which names the node: `node
+/// gpu7 (10.0.0.7): rank 3 exited with code 1`.
+pub type NodeFailure = String;
 
 /// How a launch ended for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -300,6 +289,53 @@ impl RendezvousState {
             round: self.round,
         })
     }
+
+    /// Returns why the round of this node has to end, if it has to. A round has at most `max` nodes.
+    pub fn broken(&self, round: u64, me: &str, max: usize) -> Option<String> {
+        if self.round != round || !self.participants.contains_key(me) {
+            let why = "the other nodes considered this one dead; it joins them again";
+            return Some(why.to_owned());
+        }
+        if let Some(failure) = &self.failure {
+            return Some(format!("{failure}; all nodes restart"));
+        }
+        if let Some((nodes, what)) = self.departed() {
+            let nodes = nodes.join(", ");
+            return Some(format!("node {nodes} {what}; the others start a new round"));
+        }
+        let waiting = self.wait_list.len();
+        // Once a node is done, no further node is let in: it would force the ranks of the done node
+        // to start again.
+        let may_come = self.done.is_empty() && waiting > 0 && self.participants.len() < max;
+        may_come.then(|| {
+            let nodes = counted(waiting, "node");
+            format!("waiting to join: {nodes}; all start a new round")
+        })
+    }
+
+    /// Returns the failure of a launch that cannot replace a lost node.
+    pub fn loss(&self) -> Option<NodeFailure> {
+        let (nodes, what) = self.departed()?;
+        Some(format!("{}: the node {what}", nodes.first()?))
+    }
+
+    /// Returns the nodes that have left the round, by their addresses, and what became of them:
+    /// those that died if there are any, otherwise those that left in an orderly way. Nodes that
+    /// wait for the next round did not cause its end; they are named only if no other is missing.
+    fn departed(&self) -> Option<(Vec<&str>, &'static str)> {
+        let is_out = |(id, _): &&(NodeId, NodeInfo)| !self.participants.contains_key(id);
+        let out: Vec<&(NodeId, NodeInfo)> = self.world.iter().filter(is_out).collect();
+        let is_dead = |id: &str| !self.knows(id) && !self.left.contains(id);
+        let addrs = |is_meant: &dyn Fn(&str) -> bool| {
+            let meant = out.iter().filter(|(id, _)| is_meant(id));
+            let addrs: Vec<_> = meant.map(|(_, info)| info.addr.as_str()).collect();
+            (!addrs.is_empty()).then_some(addrs)
+        };
+        let dead = addrs(&is_dead).map(|dead| (dead, "is gone"));
+        let stopped = || addrs(&|id| self.left.contains(id)).map(|left| (left, "was stopped"));
+        dead.or_else(stopped)
+            .or_else(|| addrs(&|_| true).map(|waiting| (waiting, "is gone")))
+    }
 }
 
 /// Orders nodes by `--node-rank`, then by address with its numbers compared as numbers, so that
@@ -340,10 +376,8 @@ mod tests {
     pub(crate) fn node_info(addr: &str) -> NodeInfo {
         NodeInfo {
             addr: addr.to_owned(),
-            node_rank: 0,
-            role: "default".to_owned(),
             nproc: 1,
-            peer_port: None,
+            ..NodeInfo::default()
         }
     }
 

@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep};
 
-use crate::plan::rendezvous::RendezvousPlan;
+use crate::plan::RendezvousPlan;
 use crate::say;
 use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer, authority};
 
@@ -223,7 +223,7 @@ fn written(text: &str) -> Option<StoreEndpoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::rendezvous::Backend;
+    use crate::plan::Backend;
 
     #[tokio::test]
     async fn loopback_addresses_and_names_are_here() {
@@ -243,26 +243,12 @@ mod tests {
 
     /// Returns the plan of a node that meets others by this file.
     fn by_file(path: &Path) -> RendezvousPlan {
-        let timeout = Duration::from_secs(20);
         RendezvousPlan {
             backend: Backend::C10d,
-            host: String::new(),
-            port: 0,
             file: Some(path.to_path_buf()),
-            min: 2,
-            max: 2,
-            node_id: "node1".to_owned(),
-            node_rank: 0,
-            hosts: None,
-            nodes_return: false,
-            is_identical: false,
             local_addr: Some("127.0.0.1".to_owned()),
-            timeout,
-            join_timeout: timeout,
-            last_call_timeout: timeout,
-            read_timeout: timeout,
-            keep_alive_interval: timeout,
-            keep_alive_max_attempt: 3,
+            read_timeout: Duration::from_secs(20),
+            ..RendezvousPlan::default()
         }
     }
 

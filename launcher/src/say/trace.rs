@@ -10,7 +10,7 @@ use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::cli::environment::Environment;
+use crate::cli::Environment;
 use crate::say::{Style, print};
 
 /// The variable of this program, and the common one; the first that is set counts.

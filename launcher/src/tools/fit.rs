@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::cli::Environment;
 use crate::node::{Node, kib};
-use crate::plan::memory::GpuBudgets;
+use crate::plan::room::GpuBudgets;
 use crate::plan::seating::LaunchSize;
 use crate::tools::{print, print_json};
 

@@ -9,7 +9,7 @@ use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::events::Event;
 use crate::failure::not_started;
 use crate::model_server::SupervisedServer;
-use crate::rendezvous::messages::Notice;
+use crate::rendezvous::Notice;
 use crate::rendezvous::place::NodePlace;
 use crate::say::{self, Level};
 

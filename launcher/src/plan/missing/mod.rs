@@ -7,26 +7,34 @@
 //!               └─ environment, policy in Python  script, interpreter
 //!                                                 └─ one short process per interpreter ─► modules
 //! ```
+//! Of a checkpoint it reads what the launcher knows: the files of a LeRobot policy, what a compiled
+//! package says about itself and this machine, and the cameras of both, if those of the environment
+//! are known without starting it.
+//!
 //! Ranks look for the same files whichever jobs they get, so nothing is refused here that would
 //! have run. A module counts as missing only if nothing that runs before its import can provide it.
 //! If the check itself fails for any other reason, it is left to the ranks.
 
-mod checkpoint;
 mod modules;
 
 use std::path::{Path, PathBuf};
 
 use jobs::environments::is_python_environment;
+use jobs::exported::{Input, Machine, Package};
 use jobs::hub;
 use jobs::job::{Job, Status};
 use jobs::policies::PolicyType;
+use jobs::policies::lerobot::{FeatureMapping, LerobotCheckpoint};
+use jobs::refusal::Refusal;
 use jobs::settings::PathTo;
 use jobs::settings::kinds::PyName;
+use jobs::simulators::Simulator;
 use serde_json::Value;
 
 use crate::cli::Environment;
+use crate::node::nvml;
 use crate::plan::program::find;
-use modules::{ModuleUser, Probe};
+use modules::ModuleUser;
 pub use modules::{NeededPython, check_trackers};
 
 /// The interpreter of an environment or policy that names none.
@@ -60,9 +68,8 @@ impl Missing {
 /// # Errors
 /// Returns the first thing that is certainly missing.
 pub fn check(jobs: &[Job], env: &Environment, gpus: usize) -> Result<(), Missing> {
-    probes(jobs, env, gpus)?
-        .into_iter()
-        .try_for_each(Probe::run)
+    let mut pythons = pythons(jobs, env, gpus)?.into_iter();
+    pythons.try_for_each(NeededPython::check)
 }
 
 /// Does the same without asking interpreters for modules. Returns the interpreters of the pending
@@ -71,35 +78,29 @@ pub fn check(jobs: &[Job], env: &Environment, gpus: usize) -> Result<(), Missing
 /// # Errors
 /// As [`check`], without missing modules.
 pub fn pythons(jobs: &[Job], env: &Environment, gpus: usize) -> Result<Vec<NeededPython>, Missing> {
-    let probes = probes(jobs, env, gpus)?.into_iter();
-    Ok(probes.map(Probe::needed).collect())
-}
-
-/// Checks files and interpreters, and returns the queries for modules.
-fn probes(jobs: &[Job], env: &Environment, gpus: usize) -> Result<Vec<Probe>, Missing> {
-    let mut probes: Vec<Probe> = Vec::new();
+    let mut pythons = Vec::new();
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
         check_policy(job, env, gpus).map_err(|what| Missing::of(job, what))?;
         if PolicyType::of(&job.policy_type) == Some(PolicyType::Lerobot) {
-            let checked = checkpoint::check_lerobot(job, env);
+            let checked = check_lerobot(job, env);
             checked.map_err(|err| Missing::of(job, err.to_string()))?;
         }
-        add_probes(&mut probes, job, env).map_err(|what| Missing::of(job, what))?;
+        add_pythons(&mut pythons, job, env).map_err(|what| Missing::of(job, what))?;
     }
-    Ok(probes)
+    Ok(pythons)
 }
 
 /// Adds the interpreters of a job.
-fn add_probes(probes: &mut Vec<Probe>, job: &Job, env: &Environment) -> Result<(), String> {
+fn add_pythons(all: &mut Vec<NeededPython>, job: &Job, env: &Environment) -> Result<(), String> {
     let policy = PolicyType::of(&job.policy_type);
     if matches!(policy, Some(PolicyType::Python | PolicyType::Lerobot)) {
         let given = job.policy_config.get("python").and_then(Value::as_str);
         let python = check_interpreter(ModuleUser::Policy, given, env)?;
-        Probe::add(probes, job, ModuleUser::Policy, python);
+        NeededPython::add(all, job, ModuleUser::Policy, python);
     }
     if is_python_environment(&job.environment) {
         let python = check_environment(job, env)?;
-        Probe::add(probes, job, ModuleUser::Environment, python);
+        NeededPython::add(all, job, ModuleUser::Environment, python);
     }
     Ok(())
 }
@@ -116,7 +117,7 @@ fn check_policy(job: &Job, env: &Environment, gpus: usize) -> Result<(), String>
         match (setting.path, given) {
             (Some(PathTo::Package), Some(path)) => {
                 check_path(name, path, PathTo::File, env)?;
-                let checked = checkpoint::check_package(job, Path::new(path), gpus);
+                let checked = check_package(job, Path::new(path), gpus);
                 checked.map_err(|err| err.to_string())?;
             }
             (Some(to), Some(path)) => check_path(name, path, to, env)?,
@@ -176,6 +177,92 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
     Err(format!(
         "`policy_config_dict.model_path` is `{name}`, which is not a folder; {wanted}"
     ))
+}
+
+/// Checks the checkpoint of a job whose policy is a LeRobot policy and whose `model_path` exists.
+///
+/// # Errors
+/// Returns what a rank would refuse.
+fn check_lerobot(job: &Job, env: &Environment) -> Result<(), Refusal> {
+    let config = &job.policy_config;
+    let Some(folder) = folder(config.get("model_path"), env) else {
+        return Ok(());
+    };
+    let checkpoint = LerobotCheckpoint::read(&folder)?;
+    let length = config
+        .get("action_chunk_length")
+        .and_then(Value::as_u64)
+        .and_then(|length| usize::try_from(length).ok());
+    checkpoint.check_chunk_length(length)?;
+    let given = config.get("mapping").and_then(Value::as_object);
+    let mapping = given.map_or_else(|| Ok(FeatureMapping::default()), FeatureMapping::read)?;
+    let has_cameras = job.enable_cameras != Some(false);
+    match Simulator::of(&job.environment).filter(|_| has_cameras) {
+        Some(simulator) => mapping
+            .cameras(&checkpoint, &job.environment, simulator.row().cameras)
+            .map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Returns the folder of a checkpoint, or of a downloaded model.
+fn folder(given: Option<&Value>, env: &Environment) -> Option<PathBuf> {
+    let given = given?.as_str()?;
+    if Path::new(given).is_dir() {
+        return Some(PathBuf::from(given));
+    }
+    hub::snapshot(given, |variable| env.get(variable).map(Into::into))
+}
+
+/// Checks the package at `path` for a job on a node with `gpus` visible GPUs. Ranks check the rest:
+/// their own device, and what environments in Python show.
+fn check_package(job: &Job, path: &Path, gpus: usize) -> Result<(), Refusal> {
+    let package = Package::read(path)?;
+    package.check(&Machine::here())?;
+    check_gpus(&package, gpus, &nvml::compute_capabilities())?;
+    check_cameras(job, &package)
+}
+
+/// Refuses a package for GPUs if there are none, or none for which it was compiled.
+fn check_gpus(package: &Package, gpus: usize, capabilities: &[u32]) -> Result<(), Refusal> {
+    if !package.compiled_for.is_cuda() {
+        return Ok(());
+    }
+    if gpus == 0 {
+        return Err(package.refuse(
+            "it was compiled for a GPU, but no GPU is visible here; export it with `--device cpu`",
+        ));
+    }
+    let fits = package.compiled_for.check_gpus(0, capabilities);
+    fits.map_err(|refusal| package.refuse(refusal))
+}
+
+/// Refuses a camera that a simulator of ours certainly does not have.
+fn check_cameras(job: &Job, package: &Package) -> Result<(), Refusal> {
+    let Some(simulator) = Simulator::of(&job.environment) else {
+        return Ok(());
+    };
+    let known = simulator.row().cameras;
+    let renamed = job.policy_config.get("cameras");
+    let inputs = package.description.inputs.iter();
+    let names = inputs.flat_map(|input| match input {
+        Input::Cameras { names, .. } => names.as_slice(),
+        _ => &[],
+    });
+    for name in names {
+        let other = renamed.and_then(|names| names.get(name));
+        let camera = other.and_then(Value::as_str).unwrap_or(name);
+        if !known.contains(&camera) {
+            return Err(Refusal::new(format_args!(
+                "`{}` reads the camera `{camera}`, but `{}` has {}; `policy_config_dict.cameras` \
+                 gives cameras other names",
+                package.path().display(),
+                job.environment,
+                known.join(", ")
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Checks script and mapping of an environment, and its interpreter; returns the interpreter.

@@ -39,27 +39,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BEFORE: &str = "import sys; sys.path[:] = [path for path in sys.path if path]\n";
 
 /// An interpreter that jobs need, and what is imported in it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NeededPython {
     /// The interpreter; a name is looked up in `PATH`.
     pub python: PathBuf,
     /// Variables that are set, or with `None` removed. Those whose values only ranks know are left
     /// out.
     pub variables: Vec<(String, Option<String>)>,
+    /// Whether there are such, so that only ranks know what is missing.
+    pub is_of_ranks: bool,
     /// Top-level packages.
     pub modules: Vec<String>,
+    /// What to say about each of these packages if it is missing.
+    pub refusals: Vec<Missing>,
     /// The environment or policy that needs it, for messages.
     pub user: String,
-}
-
-/// The query to one interpreter.
-#[derive(Debug)]
-pub(super) struct Probe {
-    needed: NeededPython,
-    /// Whether only ranks know the values of some variables, and so what is missing.
-    is_of_ranks: bool,
-    /// What to say about each of the modules if it is missing.
-    refusals: Vec<Missing>,
 }
 
 /// What in a job runs in an interpreter.
@@ -125,68 +119,57 @@ impl ModuleUser {
     }
 }
 
-impl Probe {
-    /// Adds the modules that a part of a job needs to the queries.
-    pub(super) fn add(probes: &mut Vec<Self>, job: &Job, user: ModuleUser, python: PathBuf) {
+impl NeededPython {
+    /// Adds the modules that a part of a job needs to those of its interpreter.
+    pub(super) fn add(all: &mut Vec<Self>, job: &Job, user: ModuleUser, python: PathBuf) {
         let (variables, is_of_ranks) = user.variables(job);
-        let known = probes.iter().position(|probe| {
-            let needed = &probe.needed;
-            needed.python == python
-                && needed.variables == variables
-                && probe.is_of_ranks == is_of_ranks
+        let known = all.iter().position(|it| {
+            it.python == python && it.variables == variables && it.is_of_ranks == is_of_ranks
         });
-        let position = known.unwrap_or(probes.len());
+        let position = known.unwrap_or(all.len());
         if known.is_none() {
-            probes.push(Self {
-                needed: NeededPython {
-                    python,
-                    variables,
-                    modules: Vec::new(),
-                    user: user.text(job),
-                },
+            all.push(Self {
+                python,
+                variables,
                 is_of_ranks,
-                refusals: Vec::new(),
+                user: user.text(job),
+                ..Self::default()
             });
         }
-        let probe = &mut probes[position];
+        let needed = &mut all[position];
         for name in user.modules(job) {
-            if !probe.needed.modules.contains(&name) {
+            if !needed.modules.contains(&name) {
                 let what = format!(
                     "{}: `{}` finds no module `{name}`; install it there, or name another \
                      interpreter as `{}.python`",
                     user.text(job),
-                    probe.needed.python.display(),
+                    needed.python.display(),
                     user.object()
                 );
-                probe.refusals.push(Missing::of(job, what));
-                probe.needed.modules.push(name);
+                needed.refusals.push(Missing::of(job, what));
+                needed.modules.push(name);
             }
         }
-    }
-
-    /// Returns what it would ask.
-    pub(super) fn needed(self) -> NeededPython {
-        self.needed
     }
 
     /// Asks the interpreter for all modules. Without an answer, nothing is missing.
     ///
     /// # Errors
     /// Returns the first module that is missing.
-    pub(super) fn run(self) -> Result<(), Missing> {
+    pub(super) fn check(self) -> Result<(), Missing> {
         if self.is_of_ranks {
             return Ok(());
         }
-        let mut command = Command::new(&self.needed.python);
-        for (name, value) in &self.needed.variables {
+        let mut command = Command::new(&self.python);
+        for (name, value) in &self.variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        let modules: Vec<_> = self.needed.modules.iter().map(String::as_str).collect();
+        let modules: Vec<_> = self.modules.iter().map(String::as_str).collect();
         let missing = missing_of(&mut command, &modules, "").unwrap_or_default();
-        let mut all = self.needed.modules.iter().zip(self.refusals);
+        let mut all = self.modules.iter().zip(self.refusals);
         let found = all.find(|(name, _)| missing.contains(name));
         found.map_or(Ok(()), |(_, refusal)| Err(refusal))
     }

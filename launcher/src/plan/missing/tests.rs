@@ -1,3 +1,5 @@
+use jobs::exported::TorchKeys;
+use jobs::exported::testing::{DESCRIPTION, keys, package};
 use serde_json::json;
 
 use super::*;
@@ -69,9 +71,6 @@ fn a_job_whose_variables_are_known_is_looked_at_beside_one_whose_are_the_ranks()
 
 #[test]
 fn a_package_is_refused_before_anything_is_started() {
-    use jobs::exported::TorchKeys;
-    use jobs::exported::testing::{DESCRIPTION, keys, package};
-
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.pt2");
     let refusal = |bytes: &[u8]| {
@@ -189,4 +188,34 @@ fn a_package_that_is_not_installed_is_refused_with_the_command_that_installs_it(
         "{text}"
     );
     assert!(text.contains("`pip install wandb` there"), "{text}");
+}
+
+fn written(folder: &Path, keys: &TorchKeys, description: &str) -> Package {
+    let path = folder.join("policy.pt2");
+    std::fs::write(&path, package(keys, description)).unwrap();
+    Package::read(&path).unwrap()
+}
+
+#[test]
+fn a_package_for_a_gpu_needs_one_of_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let cuda = TorchKeys {
+        device: "cuda".to_owned(),
+        compute_capability: Some(90),
+        ..keys()
+    };
+    let cuda = written(folder.path(), &cuda, DESCRIPTION);
+    let told = check_gpus(&cuda, 0, &[]).unwrap_err().to_string();
+    assert!(
+        told.contains("policy.pt2`: it was compiled for a GPU, but no GPU is"),
+        "{told}"
+    );
+    assert_eq!(check_gpus(&cuda, 2, &[80, 90]), Ok(()));
+    assert_eq!(check_gpus(&cuda, 1, &[]), Ok(()), "nothing is known");
+    let text = check_gpus(&cuda, 2, &[80, 86]).unwrap_err().to_string();
+    let wanted = "policy.pt2`: it was compiled for GPUs of compute capability 90, but GPU 0 has \
+                  80; export it on such a GPU";
+    assert!(text.ends_with(wanted), "{text}");
+    let cpu = written(folder.path(), &keys(), DESCRIPTION);
+    assert_eq!(check_gpus(&cpu, 0, &[]), Ok(()));
 }

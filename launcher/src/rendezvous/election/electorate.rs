@@ -222,10 +222,9 @@ mod tests {
     fn info(addr: &str) -> NodeInfo {
         NodeInfo {
             addr: addr.to_owned(),
-            node_rank: 0,
-            role: "default".to_owned(),
             nproc: 1,
             peer_port: Some(1),
+            ..NodeInfo::default()
         }
     }
 

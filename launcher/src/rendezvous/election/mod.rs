@@ -55,7 +55,6 @@
 
 pub mod electorate;
 pub mod message;
-mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

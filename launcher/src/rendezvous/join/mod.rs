@@ -10,29 +10,12 @@
 //! against that of another node. The state is then read again, and the same goal leads to another
 //! write.
 
-mod departed;
-
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::rendezvous::join::departed::{broken, loss};
+use crate::plan::RendezvousPlan;
 use crate::rendezvous::place::{Master, NodePlace};
 use crate::rendezvous::state::{NodeFailure, NodeId, NodeInfo, RendezvousClosed, RendezvousState};
-
-/// The limits on the number of nodes and the timeouts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JoinSettings {
-    /// Fewest nodes of a round.
-    pub min: usize,
-    /// Most nodes of a round.
-    pub max: usize,
-    /// How long further nodes may join after the first `min`.
-    pub last_call: Duration,
-    /// How long a node waits for its place in a round.
-    pub join_timeout: Duration,
-    /// Whether this is the static backend: a lost node is not replaced, so the launch has failed.
-    pub is_fixed: bool,
-}
 
 /// An event other than a change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,8 +66,8 @@ pub enum JoinAction {
     },
     /// Tell the agent to start the ranks.
     Joined(NodePlace),
-    /// Tell the agent that the round is over: end the ranks and join again.
-    Changed(RoundChange),
+    /// Tell the agent that the round is over for this reason: end the ranks and join again.
+    Changed(String),
     /// Tell the agent that the launch is over for all nodes.
     Over {
         /// How it ended.
@@ -101,29 +84,12 @@ pub enum JoinAction {
     Left,
 }
 
-/// The reason why a round ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RoundChange {
-    /// A rank of another node failed, and there will be a restart.
-    Failed(NodeFailure),
-    /// The nodes with these addresses died.
-    Lost(Vec<String>),
-    /// The nodes with these addresses were stopped and left in an orderly way.
-    Left(Vec<String>),
-    /// This number of nodes waits to join.
-    Waiting(usize),
-    /// The other nodes took this one for dead.
-    Expelled,
-    /// This node has lost the host, and found no other in time.
-    CutOff,
-}
-
 /// One node of the rendezvous.
 #[derive(Debug)]
 pub struct Member {
     me: NodeId,
     node_info: NodeInfo,
-    settings: JoinSettings,
+    plan: RendezvousPlan,
     goal: Goal,
     /// Whether the state has listed this node since it began to join.
     was_known: bool,
@@ -159,11 +125,11 @@ enum Goal {
 
 impl Member {
     /// Returns a node without a goal.
-    pub fn new(me: NodeId, node_info: NodeInfo, settings: JoinSettings) -> Member {
+    pub fn new(plan: RendezvousPlan, node_info: NodeInfo) -> Member {
         Member {
-            me,
+            me: plan.node_id.clone(),
             node_info,
-            settings,
+            plan,
             goal: Goal::Out,
             was_known: false,
             last_call: None,
@@ -201,7 +167,8 @@ impl Member {
             return None;
         };
         let is_news = !std::mem::replace(is_told, true);
-        is_news.then_some(JoinAction::Changed(RoundChange::CutOff))
+        let why = "the host of the rendezvous is lost; the ranks end, until there is another";
+        is_news.then(|| JoinAction::Changed(why.to_owned()))
     }
 
     /// Returns whether the node was told to leave for good.
@@ -258,7 +225,7 @@ impl Member {
                     None
                 };
                 self.goal = Goal::Joining {
-                    until: now + self.settings.join_timeout,
+                    until: now + self.plan.join_timeout,
                     but,
                 };
                 self.was_known = false;
@@ -290,17 +257,17 @@ impl Member {
     /// Updates the last call, which begins when this node sees `min` participants and a quorum. The first node
     /// whose last call ends completes the round for all.
     fn keep_time(&mut self, state: &RendezvousState, now: Instant) {
-        let are_enough = state.participants.len() >= self.settings.min && state.has_quorum();
+        let are_enough = state.participants.len() >= self.plan.min && state.has_quorum();
         let is_called = !state.is_complete() && are_enough;
         self.last_call = match self.last_call {
             _ if !is_called => None,
             Some((round, at)) if round == state.round => Some((round, at)),
-            _ => Some((state.round, now + self.settings.last_call)),
+            _ => Some((state.round, now + self.plan.last_call_timeout)),
         };
         if let Goal::Joining { until, .. } = &mut self.goal
             && state.redundancy_list.contains(&self.me)
         {
-            *until = now + self.settings.join_timeout;
+            *until = now + self.plan.join_timeout;
         }
     }
 
@@ -331,7 +298,7 @@ impl Member {
                 }
                 // The first node to notice the loss names the lost node; later observers would see
                 // more nodes missing, because those leave in turn.
-                if let Some(failure) = loss(next).filter(|_| self.settings.is_fixed) {
+                if let Some(failure) = next.loss().filter(|_| self.plan.backend.is_fixed()) {
                     next.fail(failure, false);
                 }
                 if *is_done {
@@ -378,9 +345,9 @@ impl Member {
     }
 
     fn come(&self, next: &mut RendezvousState) {
-        if next.has_place_for(&self.me, self.settings.max) {
+        if next.has_place_for(&self.me, self.plan.max) {
             next.add(&self.me, self.node_info.clone());
-        } else if next.participants.len() < self.settings.max {
+        } else if next.participants.len() < self.plan.max {
             next.redundancy_list.remove(&self.me);
             next.wait_list.insert(self.me.clone());
         } else {
@@ -394,8 +361,8 @@ impl Member {
         let is_over = self
             .last_call
             .is_some_and(|(round, at)| round == state.round && now >= at);
-        let is_called = count >= self.settings.min && (state.is_reunited() || is_over);
-        state.has_quorum() && (count == self.settings.max || is_called)
+        let is_called = count >= self.plan.min && (state.is_reunited() || is_over);
+        state.has_quorum() && (count == self.plan.max || is_called)
     }
 
     /// Returns what the agent has to know, once the state agrees with this node's goal.
@@ -473,7 +440,9 @@ impl Member {
                 is_late: false,
             }),
             None if failed.is_some() => None,
-            None => broken(state, *round, &self.me, &self.settings),
+            None => state
+                .broken(*round, &self.me, self.plan.max)
+                .map(JoinAction::Changed),
         };
         *is_told = action.is_some();
         if let Some(JoinAction::Over { .. }) = action {

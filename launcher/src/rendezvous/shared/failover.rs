@@ -24,17 +24,16 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::plan::rendezvous::{Backend, RendezvousPlan};
+use crate::plan::{Backend, RendezvousPlan};
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::{Ballot, Message};
 use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
-use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::messages::{LaunchFacts, RendezvousCommand};
-use crate::rendezvous::shared::stored_state::watch;
+use crate::rendezvous::shared::stored_state::{read, seal, watch};
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
 use crate::rendezvous::state::NodeId;
 use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
+use crate::rendezvous::{LaunchFacts, RendezvousCommand};
 use crate::say;
 use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
 

@@ -18,24 +18,21 @@ use std::future::pending;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use jobs::count::counted;
 use tokio::select;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, spawn};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::plan::StorePlan;
-use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::beats::Beats;
-use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member, RoundChange};
-use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
+use crate::rendezvous::join::{JoinAction, JoinEvent, Member};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::failover::{Failover, LOOK};
-use crate::rendezvous::shared::stored_state::watch;
+use crate::rendezvous::shared::stored_state::{read, seal, watch};
 use crate::rendezvous::state::{NodeInfo, RendezvousClosed, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::{LaunchFacts, Notice, RendezvousCommand, leave};
 use tcpstore::{StoreClient, StoreError};
 
 /// How long the host of the store stays so that the others can read that the launch is over.
@@ -110,7 +107,7 @@ impl<'a> SharedRendezvous<'a> {
             nproc: facts.nproc,
             peer_port: failover.as_ref().map(Failover::port),
         };
-        let mut member = Member::new(plan.node_id.clone(), node_info, settings(plan));
+        let mut member = Member::new(plan.clone(), node_info);
         member.set_host(store_endpoint.server.is_some());
         let mut shared = SharedRendezvous {
             facts,
@@ -295,11 +292,7 @@ impl<'a> SharedRendezvous<'a> {
             if round > 0 {
                 self.wipe().await?;
             }
-            return Ok(Master {
-                addr: plan.host.clone(),
-                port: plan.port,
-                is_agent_store: true,
-            });
+            return Ok(self.facts.master());
         }
         let place = StorePlan {
             master_addr: self.addr.clone(),
@@ -356,11 +349,11 @@ impl<'a> SharedRendezvous<'a> {
                 self.waiting = None;
                 Notice::Joined(place)
             }
-            JoinAction::Changed(change) => Notice::Changed(reason(&change)),
+            JoinAction::Changed(why) => Notice::Changed(why),
             JoinAction::Over { how, is_late: true } => {
                 let how = match how {
                     RendezvousClosed::Succeeded => "it has succeeded".to_owned(),
-                    RendezvousClosed::Failed(failure) => failure.to_string(),
+                    RendezvousClosed::Failed(failure) => failure,
                 };
                 let run_id = &self.facts.run_id;
                 bail!(
@@ -371,7 +364,7 @@ impl<'a> SharedRendezvous<'a> {
                 self.is_over = true;
                 match how {
                     RendezvousClosed::Succeeded => Notice::Succeeded,
-                    RendezvousClosed::Failed(failure) => Notice::Failed(failure.to_string()),
+                    RendezvousClosed::Failed(failure) => Notice::Failed(failure),
                 }
             }
             JoinAction::TimedOut { came } => return Err(self.timed_out(came)),
@@ -432,44 +425,6 @@ impl<'a> SharedRendezvous<'a> {
 impl Drop for SharedRendezvous<'_> {
     fn drop(&mut self) {
         self.watch.abort();
-    }
-}
-
-fn reason(change: &RoundChange) -> String {
-    match change {
-        RoundChange::Failed(failure) => {
-            format!("{failure}; all nodes restart")
-        }
-        RoundChange::Lost(nodes) => format!(
-            "node {} is gone; the others start a new round",
-            nodes.join(", ")
-        ),
-        RoundChange::Left(nodes) => format!(
-            "node {} was stopped; the others start a new round",
-            nodes.join(", ")
-        ),
-        RoundChange::Waiting(count) => {
-            format!(
-                "waiting to join: {}; all start a new round",
-                counted(count, "node")
-            )
-        }
-        RoundChange::Expelled => {
-            "the other nodes considered this one dead; it joins them again".to_owned()
-        }
-        RoundChange::CutOff => {
-            "the host of the rendezvous is lost; the ranks end, until there is another".to_owned()
-        }
-    }
-}
-
-fn settings(plan: &RendezvousPlan) -> JoinSettings {
-    JoinSettings {
-        min: plan.min,
-        max: plan.max,
-        last_call: plan.last_call_timeout,
-        join_timeout: plan.join_timeout,
-        is_fixed: plan.backend.is_fixed(),
     }
 }
 

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::plan::{Backend, RendezvousPlan};
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::Message;
 use crate::rendezvous::election::tests::history::Started;
 use crate::rendezvous::election::tests::random::Random;
 use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
-use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member};
+use crate::rendezvous::join::{JoinAction, JoinEvent, Member};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::state::{NodeId, NodeInfo, RendezvousState};
 
@@ -75,26 +76,27 @@ pub fn contact(node: usize) -> Contact {
 impl World {
     /// Returns `size` nodes of a launch whose first node hosts; none has joined yet.
     pub fn new(size: usize, min: usize, seed: u64) -> World {
-        let settings = JoinSettings {
-            min,
-            max: size,
-            last_call: SECOND,
-            join_timeout: 100_000 * SECOND,
-            is_fixed: false,
-        };
         let first = RendezvousState {
             launch: "launch".to_owned(),
             ..RendezvousState::default()
         };
         let node = |index: usize| {
+            let plan = RendezvousPlan {
+                backend: Backend::C10d,
+                min,
+                max: size,
+                node_id: id(index),
+                last_call_timeout: SECOND,
+                join_timeout: 100_000 * SECOND,
+                ..RendezvousPlan::default()
+            };
             let info = NodeInfo {
                 addr: format!("node{index}"),
-                node_rank: 0,
-                role: "default".to_owned(),
                 nproc: 1,
                 peer_port: Some(1),
+                ..NodeInfo::default()
             };
-            let mut member = Member::new(id(index), info, settings);
+            let mut member = Member::new(plan, info);
             member.set_host(index == 0);
             SimulatedNode {
                 member,

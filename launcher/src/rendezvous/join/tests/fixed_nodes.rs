@@ -17,7 +17,7 @@ fn who_died_is_named_before_who_was_stopped() {
     world.on(1, STOPPED);
     world.views[0] = world.state.clone();
     world.on(0, gone(2));
-    assert_eq!(world.told()[1], changed(0, lost(2)));
+    assert_eq!(world.told()[1], changed(0, &lost(2)));
 }
 
 #[test]
@@ -36,5 +36,5 @@ fn who_hears_late_of_a_dead_node_does_not_count_those_that_wait_already() {
     world.on(0, gone(1));
     world.on(0, JoinEvent::Join);
     world.look(2);
-    assert_eq!(world.told(), [0, 2].map(|node| changed(node, lost(1))));
+    assert_eq!(world.told(), [0, 2].map(|node| changed(node, &lost(1))));
 }

@@ -6,7 +6,10 @@
 mod any_order;
 mod fixed_nodes;
 
+use std::time::Duration;
+
 use super::*;
+use crate::plan::Backend;
 use crate::rendezvous::place::Assigned;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -23,22 +26,22 @@ struct SimulatedWorld {
 
 impl SimulatedWorld {
     fn new(nodes: usize, min: usize, max: usize) -> SimulatedWorld {
-        let settings = JoinSettings {
-            min,
-            max,
-            last_call: 2 * SECOND,
-            join_timeout: 100 * SECOND,
-            is_fixed: false,
-        };
         let member = |index| {
+            let plan = RendezvousPlan {
+                backend: Backend::C10d,
+                min,
+                max,
+                node_id: id(index),
+                last_call_timeout: 2 * SECOND,
+                join_timeout: 100 * SECOND,
+                ..RendezvousPlan::default()
+            };
             let node_info = NodeInfo {
                 addr: format!("node{index}"),
-                node_rank: 0,
-                role: "default".to_owned(),
                 nproc: index + 1,
-                peer_port: None,
+                ..NodeInfo::default()
             };
-            Member::new(id(index), node_info, settings)
+            Member::new(plan, node_info)
         };
         let members = (0..nodes).map(member).collect();
         let views = vec![RendezvousState::default(); nodes];
@@ -64,7 +67,7 @@ impl SimulatedWorld {
     fn fixed(nodes: usize) -> SimulatedWorld {
         let mut world = SimulatedWorld::new(nodes, nodes, nodes);
         let members = world.members.iter_mut();
-        members.for_each(|member| member.settings.is_fixed = true);
+        members.for_each(|member| member.plan.backend = Backend::Static);
         let all: Vec<usize> = (0..nodes).collect();
         world.join(&all);
         world.told();
@@ -153,18 +156,15 @@ fn id(node: usize) -> NodeId {
 }
 
 fn failure(node: usize) -> NodeFailure {
-    NodeFailure {
-        node: format!("node{node}"),
-        what: "rank 1 exited with code 3".to_owned(),
-    }
+    format!("node{node}: rank 1 exited with code 3")
 }
 
 fn gone(node: usize) -> JoinEvent {
     JoinEvent::Gone(BTreeSet::from([id(node)]))
 }
 
-fn changed(node: usize, change: RoundChange) -> (usize, JoinAction) {
-    (node, JoinAction::Changed(change))
+fn changed(node: usize, why: &str) -> (usize, JoinAction) {
+    (node, JoinAction::Changed(why.to_owned()))
 }
 
 fn fails(node: usize, restarts: bool) -> JoinEvent {
@@ -172,8 +172,8 @@ fn fails(node: usize, restarts: bool) -> JoinEvent {
     JoinEvent::Failed { failure, restarts }
 }
 
-fn lost(node: usize) -> RoundChange {
-    RoundChange::Lost(vec![format!("node{node}")])
+fn lost(node: usize) -> String {
+    format!("node node{node} is gone; the others start a new round")
 }
 
 fn over(node: usize, how: RendezvousClosed) -> (usize, JoinAction) {
@@ -182,10 +182,7 @@ fn over(node: usize, how: RendezvousClosed) -> (usize, JoinAction) {
 }
 
 fn failed(node: usize, what: &str) -> RendezvousClosed {
-    RendezvousClosed::Failed(NodeFailure {
-        node: format!("node{node}"),
-        what: what.to_owned(),
-    })
+    RendezvousClosed::Failed(format!("node{node}: {what}"))
 }
 
 const STOPPED: JoinEvent = JoinEvent::Leave { closes: None };
@@ -225,7 +222,10 @@ fn a_late_node_makes_a_new_round_without_last_call() {
     world.wait(2);
     assert_eq!(world.joined(), [(0, 0, 1)]);
     world.join(&[1]);
-    assert_eq!(world.told(), [changed(0, RoundChange::Waiting(1))]);
+    assert_eq!(
+        world.told(),
+        [changed(0, "waiting to join: 1 node; all start a new round")]
+    );
     world.join(&[0]);
     assert_eq!(
         (world.joined(), world.state.restarts),
@@ -238,7 +238,10 @@ fn a_failure_restarts_all_nodes_and_counts_once() {
     let mut world = SimulatedWorld::in_a_round(2, 2);
     world.on(1, fails(1, true));
     world.settle();
-    assert_eq!(world.told(), [changed(0, RoundChange::Failed(failure(1)))]);
+    assert_eq!(
+        world.told(),
+        [changed(0, &format!("{}; all nodes restart", failure(1)))]
+    );
     world.on(0, fails(0, true));
     world.join(&[1]);
     assert_eq!(world.told(), [], "one is still in the old round");
@@ -263,7 +266,7 @@ fn the_rest_goes_on_without_a_dead_node() {
     let mut world = SimulatedWorld::in_a_round(3, 1);
     world.on(0, gone(1));
     world.look(2);
-    assert_eq!(world.told(), [0, 2].map(|node| changed(node, lost(1))));
+    assert_eq!(world.told(), [0, 2].map(|node| changed(node, &lost(1))));
     world.on(0, JoinEvent::Join);
     world.on(2, JoinEvent::Join);
     world.look(0);
@@ -284,7 +287,8 @@ fn who_was_taken_for_dead_hears_of_it_and_comes_again() {
     let mut world = SimulatedWorld::in_a_round(2, 1);
     world.on(0, gone(1));
     world.settle();
-    assert!(world.told().contains(&changed(1, RoundChange::Expelled)));
+    let expelled = "the other nodes considered this one dead; it joins them again";
+    assert!(world.told().contains(&changed(1, expelled)));
     world.join(&[0, 1]);
     assert_eq!(world.joined(), [(0, 0, 2), (1, 1, 2)]);
 }
@@ -387,7 +391,7 @@ fn who_leaves_by_a_signal_leaves_the_door_open() {
     let mut world = SimulatedWorld::in_a_round(2, 1);
     world.on(1, STOPPED);
     world.settle();
-    let left = changed(0, RoundChange::Left(vec!["node1".to_owned()]));
+    let left = changed(0, "node node1 was stopped; the others start a new round");
     assert_eq!(
         (world.told(), world.state.closed.clone()),
         (vec![(1, JoinAction::Left), left], None)

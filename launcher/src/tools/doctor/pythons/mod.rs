@@ -143,9 +143,8 @@ fn in_folder(what: &str, folder: Option<PathBuf>) -> Vec<(String, NeededPython)>
         let modules = known.map_or(&["gymnasium"] as &[_], |(_, modules)| modules);
         let python = NeededPython {
             python: venv.join("bin/python"),
-            variables: Vec::new(),
             modules: modules.iter().map(|name| (*name).to_owned()).collect(),
-            user: String::new(),
+            ..NeededPython::default()
         };
         (format!("{what} {name}"), python)
     });
