@@ -52,10 +52,9 @@ pub struct Casualty {
 impl Casualty {
     /// Returns which rank failed and how, with a hint at the likely cause.
     pub fn in_words(&self) -> String {
-        let hint = match (&self.hang, self.exit) {
-            (Some(_), _) => "",
-            (None, Exit::Signal(libc::SIGKILL)) => self.memory,
-            (None, exit) => exit.meaning(),
+        let hint = match self.lack_of_memory() {
+            "" if self.hang.is_none() => self.exit.meaning(),
+            hint => hint,
         };
         format!("rank {} {}{hint}", self.rank.global, self.ending())
     }
@@ -267,7 +266,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tests::{self, rank};
+    use crate::tests::rank;
 
     fn casualty(exit: Exit) -> Casualty {
         let at = UNIX_EPOCH + std::time::Duration::from_secs(100);
@@ -350,81 +349,47 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_timestamp_is_the_root() {
-        let failures = [
-            with(json!({"message": "a", "timestamp": 7})),
-            with(json!({"message": "b", "timestamp": 6})),
-        ];
-        assert_eq!(root_cause(&failures), Some(1));
-    }
-
-    #[test]
-    fn a_rank_that_was_told_to_end_is_not_the_root_of_the_same_second() {
-        let mut stopped = RankFailure::new(casualty(Exit::Signal(15)), None, Ok(None));
-        stopped.casualty.stopped_by = Some(15);
-        let failures = [
-            stopped,
-            RankFailure::new(casualty(Exit::Code(5)), None, Ok(None)),
-        ];
-        assert_eq!(root_cause(&failures), Some(1));
-    }
-
-    #[test]
-    fn a_rank_that_was_ended_for_its_hang_is_the_root_and_says_so() {
-        let ended = |rank: usize, hang: Option<Hang>| {
-            let casualty = Casualty {
-                rank: tests::rank(rank),
-                hang,
-                stopped_by: Some(15),
-                ..casualty(Exit::Signal(15))
-            };
-            RankFailure::new(casualty, None, Ok(None))
-        };
+    fn the_root_cause_comes_first_then_ranks_that_failed_by_themselves() {
         let hang = Hang {
             seconds: 5,
             report: Some("logs/hang_1.txt".into()),
         };
-        // The sibling obeyed sooner.
-        let mut failures = [ended(0, None), ended(1, Some(hang))];
-        failures[1].timestamp += 7;
-        assert_eq!(root_cause(&failures), Some(1));
-        let blamed: Vec<_> = by_themselves(&failures)
-            .iter()
-            .map(|failure| failure.casualty.rank.global)
-            .collect();
-        assert_eq!(blamed, [1]);
-        assert_eq!(
-            failures[1].message,
-            "Signal 15 (SIGTERM) received by PID 1234, sent by rrun because the rank made no \
-             progress for 5 s (--hang-timeout); what all ranks did: logs/hang_1.txt"
-        );
-    }
-
-    #[test]
-    fn ranks_that_failed_by_themselves_come_after_the_root_cause() {
-        let failed = |rank: usize, stopped_by| {
+        let failed = |number: usize, timestamp, stopped_by: Option<i32>, hang: Option<&Hang>| {
             let casualty = Casualty {
-                rank: tests::rank(rank),
+                rank: rank(number),
+                hang: hang.cloned(),
                 stopped_by,
-                ..casualty(Exit::Code(1))
+                ..casualty(Exit::Signal(stopped_by.unwrap_or(9)))
             };
             RankFailure {
-                timestamp: if rank == 2 { 99 } else { 100 },
+                timestamp,
                 ..RankFailure::new(casualty, None, Ok(None))
             }
         };
-        let failures = [
-            failed(0, None),
-            failed(1, Some(15)),
-            failed(2, None),
-            failed(3, None),
-        ];
-        let ranks: Vec<usize> = by_themselves(&failures)
-            .iter()
-            .map(|failure| failure.casualty.rank.global)
-            .collect();
-        assert_eq!(ranks, [2, 0, 3]);
-        assert!(by_themselves(&[]).is_empty());
+        let own = |number, timestamp| failed(number, timestamp, None, None);
+        let stopped = |number, timestamp| failed(number, timestamp, Some(15), None);
+        let hung = failed(1, 14, Some(15), Some(&hang));
+        for (failures, blamed) in [
+            (vec![], &[][..]),
+            (vec![own(0, 7), own(1, 6)], &[1, 0]),
+            // A rank that was told to end is not the root of the same second.
+            (vec![stopped(0, 7), own(1, 7)], &[1]),
+            // The sibling of a rank that hangs obeyed sooner.
+            (vec![stopped(0, 7), hung.clone()], &[1]),
+            (
+                vec![own(0, 100), stopped(1, 100), own(2, 99), own(3, 100)],
+                &[2, 0, 3],
+            ),
+        ] {
+            let found = by_themselves(&failures).into_iter();
+            let found: Vec<usize> = found.map(|it| it.casualty.rank.global).collect();
+            assert_eq!(found, blamed);
+        }
+        assert_eq!(
+            hung.message,
+            "Signal 15 (SIGTERM) received by PID 1234, sent by rrun because the rank made no \
+             progress for 5 s (--hang-timeout); what all ranks did: logs/hang_1.txt"
+        );
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use jobs::launch::LAUNCH_VARIABLE;
 use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE};
@@ -20,7 +19,7 @@ use crate::rendezvous::place::{Assigned, NodePlace};
 const MARK: &str = "RRUN_RANK_MARK";
 
 /// What the ranks of one round have in common on this node.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Round<'a> {
     /// The plan of the launch.
     pub plan: &'a LaunchPlan,
@@ -30,7 +29,7 @@ pub struct Round<'a> {
     pub front: Option<String>,
     /// The folder where the ranks of an evaluation tell how far they are, each in a file named by its
     /// index.
-    pub pulses: Option<Arc<TempDir>>,
+    pub pulses: Option<TempDir>,
     /// The pipe of the file timer.
     pub timer: Option<PathBuf>,
 }

@@ -25,6 +25,13 @@ pub fn cases(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)
 }
 
+/// Writes a file, and the folders above it.
+pub fn write(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    std::fs::write(path, text).expect("written");
+}
+
 /// Divides a line at blanks, see [`word`].
 pub fn words(line: &str) -> Vec<OsString> {
     let words = line.split_whitespace();
@@ -128,11 +135,7 @@ fn gib(count: &str) -> u64 {
 pub fn planned(given: &str, known: fn(&str) -> Option<Variables>) -> Result<LaunchPlan, String> {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
-    let write = |name: &str, text: &str| {
-        let folder = at(name).parent().map(std::fs::create_dir_all);
-        folder.expect("it is in a folder").expect("made");
-        std::fs::write(at(name), text).expect("written");
-    };
+    let write = |name: &str, text: &str| write(dir.path(), name, text);
     let (mut jobs, mut words) = (Vec::new(), Vec::new());
     for line in given.lines() {
         match line.split_once('{') {

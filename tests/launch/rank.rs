@@ -1,8 +1,6 @@
-//! Tests of what a rank is given: its program, standard input, descriptors.
+//! Tests of what a rank is given: its program, standard input.
 
 use rig::run::Given;
-
-use crate::launch::ranks;
 
 #[test]
 fn a_link_in_an_environment_runs_the_interpreter_beside_it() {
@@ -28,15 +26,4 @@ fn a_rank_inherits_the_working_folder_and_standard_input() {
     let rrun = Given::rrun().stdin("from outside\n").sh("cat; touch here");
     let ended = rrun.succeeds().stdout_is("from outside\n");
     assert!(ended.has_file("here"));
-}
-
-#[test]
-fn a_rank_gets_no_descriptor_of_the_launcher() {
-    // The fourth descriptor is the folder that `ls` reads.
-    let rrun = ranks(2)
-        .words("-t 3")
-        .sh("exec ls -m /proc/self/fd > fds.$RANK");
-    let ended = rrun.succeeds();
-    let open = [ended.text("fds.0"), ended.text("fds.1")];
-    assert_eq!(open, ["0, 1, 2, 3\n"; 2]);
 }

@@ -57,21 +57,14 @@ fn an_unlisted_signal_kills_the_ranks_and_shows_in_the_exit_code() {
 }
 
 #[test]
-fn a_second_interrupt_kills_at_once() {
-    let running = up(&stubborn());
-    running.signal(Signal::INT);
-    running.wait_for_stderr("Received 2 death signal");
-    running.signal(Signal::INT);
-    assert_gone(&running.wait().fails_with(1), &PIDS);
-}
-
-#[test]
-fn a_second_sigterm_shortens_the_grace() {
-    let running = up(&stubborn());
-    running.signal(Signal::TERM);
-    running.wait_for_stderr("Received 15 death signal");
-    running.signal(Signal::TERM);
-    assert_gone(&running.wait().fails_with(1), &PIDS);
+fn a_second_interrupt_kills_at_once_and_a_second_sigterm_shortens_the_grace() {
+    for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
+        let running = up(&stubborn());
+        running.signal(signal);
+        running.wait_for_stderr(&format!("Received {number} death signal"));
+        running.signal(signal);
+        assert_gone(&running.wait().fails_with(1), &PIDS);
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::signals::names::signal_name;
 const LAST_LINES: usize = 10;
 
 /// All ranks of one attempt, in the order of their indexes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Attempt {
     ranks: Vec<LocalRank>,
     /// Follows the log files of the ranks that were started together.
@@ -159,16 +159,23 @@ impl LocalRank {
 }
 
 impl Attempt {
-    /// Returns an attempt of all ranks of `round` with these log files, none of them running.
-    pub fn new(round: &Round<'_>, logs: AttemptLogs) -> Attempt {
-        let ranks = logs.ranks.into_iter().enumerate();
+    /// Returns an attempt of all ranks of `round`, none of them running.
+    pub fn new(round: &Round<'_>) -> Attempt {
+        let ranks = 0..round.plan.ranks.len();
+        let rank = |index| LocalRank::new(round.rank(index), RankLogs::default(), None);
         Attempt {
-            ranks: ranks
-                .map(|(index, logs)| LocalRank::new(round.rank(index), logs, None))
-                .collect(),
-            tail: logs.tail,
-            ..Attempt::default()
+            ranks: ranks.map(rank).collect(),
+            tail: None,
+            sent: None,
         }
+    }
+
+    /// Lets the ranks write into these log files when they start.
+    pub fn log_to(&mut self, logs: AttemptLogs) {
+        for (rank, logs) in self.ranks.iter_mut().zip(logs.ranks) {
+            rank.logs = logs;
+        }
+        self.tail = logs.tail;
     }
 
     /// Starts up to `most` of the remaining ranks side by side. `attempt` returns the restart count
@@ -204,7 +211,7 @@ impl Attempt {
         attempt: u32,
         logs: Option<AttemptLogs>,
     ) -> Result<Option<Tail>, usize> {
-        let old = self.ranks.get_mut(rank).ok_or(rank)?;
+        let old = &mut self.ranks[rank];
         old.restart_failed = true;
         let AttemptLogs { mut ranks, tail } = logs.ok_or(rank)?;
         let logs = ranks.pop().ok_or(rank)?;
@@ -249,9 +256,9 @@ impl Attempt {
         exited
     }
 
-    /// Returns a rank.
-    pub fn rank(&self, index: usize) -> Option<&LocalRank> {
-        self.ranks.get(index)
+    /// Returns the rank at `index`, which is below their number.
+    pub fn rank(&self, index: usize) -> &LocalRank {
+        &self.ranks[index]
     }
 
     /// Sends `signal` to the process group of every rank, even if its leader has ended, and prints

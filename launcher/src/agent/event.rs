@@ -99,21 +99,10 @@ pub enum GroupAction {
         /// The rank that failed.
         rank: usize,
         /// Why it is not restarted.
-        why: LossReason,
+        why: &'static str,
     },
     /// End the launch.
     Finish(LaunchEnd),
-}
-
-/// The reason why a failed rank is not restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossReason {
-    /// It has used up its restarts.
-    Spent,
-    /// It exited with [`jobs::rank_env::FINAL`]: a restart would fail in the same way.
-    Final,
-    /// The end of the launch has been announced.
-    Ending,
 }
 
 /// How a launch ended.

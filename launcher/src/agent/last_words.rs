@@ -16,7 +16,7 @@ use std::path::Path;
 
 use jobs::time;
 
-use crate::agent::attempt::{Attempt, LocalRank};
+use crate::agent::attempt::Attempt;
 use crate::failure::{Casualty, RankFailure, by_themselves, root_cause};
 use crate::node::full_name;
 use crate::plan::LaunchPlan;
@@ -72,7 +72,7 @@ fn headline(root: &RankFailure, host: &str) -> String {
 
 fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
     let rank = attempt.rank(failure.casualty.rank.index);
-    if let Some((path, lines)) = rank.and_then(LocalRank::last_lines) {
+    if let Some((path, lines)) = rank.last_lines() {
         let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         let what = format!(
             "rank {}: end of `{}`:{lines}",

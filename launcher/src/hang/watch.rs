@@ -128,12 +128,28 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "any instant will do as the origin"
-    )]
-    fn watch() -> (HangWatch, Instant) {
-        (HangWatch::new(TIMEOUT), Instant::now())
+    /// A watch, and when it began.
+    struct Watched(HangWatch, Instant);
+
+    impl Watched {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any instant will do as the origin"
+        )]
+        fn new() -> Watched {
+            Watched(HangWatch::new(TIMEOUT), Instant::now())
+        }
+
+        /// Returns which ranks are told to hang after so many seconds, and where they stand.
+        fn at(&mut self, seconds: u64, ranks: &[(RankId, Activity)]) -> Vec<(usize, Option<u64>)> {
+            let hung = self.look(seconds, ranks).into_iter();
+            let stands = |hung: &HungRank| hung.stands.as_ref().map(|pulse| pulse.progress);
+            hung.map(|hung| (hung.rank.index, stands(&hung))).collect()
+        }
+
+        fn look(&mut self, seconds: u64, ranks: &[(RankId, Activity)]) -> Vec<HungRank> {
+            self.0.observe(self.1 + Duration::from_secs(seconds), ranks)
+        }
     }
 
     fn activity(cpu_ms: u64, written: u64) -> Activity {
@@ -159,146 +175,121 @@ mod tests {
         [(rank(0), activity)]
     }
 
-    fn numbers(hung: &[HungRank]) -> Vec<RankId> {
-        hung.iter().map(|hung| hung.rank).collect()
-    }
-
-    fn at(start: Instant, seconds: u64) -> Instant {
-        start + Duration::from_secs(seconds)
-    }
-
     #[test]
     fn a_silent_rank_hangs_once_its_time_is_over() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         let ranks = [(rank(0), activity(10, 5))];
-        assert_eq!(watch.observe(start, &ranks), []);
-        assert_eq!(watch.observe(at(start, 59), &ranks), []);
-        assert_eq!(numbers(&watch.observe(at(start, 60), &ranks)), [rank(0)]);
-        assert_eq!(watch.observe(at(start, 99), &ranks), [], "it is told once");
+        assert_eq!(watch.look(0, &ranks), []);
+        assert_eq!(watch.look(59, &ranks), []);
+        assert_eq!(watch.at(60, &ranks), [(0, None)]);
+        assert_eq!(watch.look(99, &ranks), [], "it is told once");
     }
 
     #[test]
     fn output_and_cpu_time_are_signs_of_life() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         let both = |cpu, written| [(rank(0), activity(cpu, 0)), (rank(1), activity(0, written))];
-        watch.observe(start, &both(0, 0));
-        assert_eq!(watch.observe(at(start, 50), &both(900, 1)), []);
-        assert_eq!(watch.observe(at(start, 100), &both(900, 1)), []);
-        let hung = watch.observe(at(start, 110), &both(900, 1));
-        assert_eq!(numbers(&hung), [rank(0), rank(1)]);
-        assert_eq!(hung[0].stands, None);
+        watch.look(0, &both(0, 0));
+        assert_eq!(watch.look(50, &both(900, 1)), []);
+        assert_eq!(watch.look(100, &both(900, 1)), []);
+        assert_eq!(watch.at(110, &both(900, 1)), [(0, None), (1, None)]);
     }
 
     #[test]
     fn a_rank_that_only_wakes_up_now_and_then_hangs() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         for second in 0..60 {
-            let hung = watch.observe(at(start, second), &[(rank(0), activity(second, 0))]);
+            let hung = watch.look(second, &[(rank(0), activity(second, 0))]);
             assert_eq!(hung, [], "after {second} s");
         }
-        let hung = watch.observe(at(start, 60), &[(rank(0), activity(60, 0))]);
-        assert_eq!(numbers(&hung), [rank(0)]);
+        let hung = watch.at(60, &[(rank(0), activity(60, 0))]);
+        assert_eq!(hung, [(0, None)]);
     }
 
     #[test]
     fn a_rank_that_goes_on_can_hang_again() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         let written = |bytes| [(rank(0), activity(0, bytes))];
-        watch.observe(start, &written(0));
-        assert_eq!(
-            numbers(&watch.observe(at(start, 60), &written(0))),
-            [rank(0)]
-        );
-        assert_eq!(watch.observe(at(start, 70), &written(1)), []);
-        assert_eq!(
-            numbers(&watch.observe(at(start, 130), &written(1))),
-            [rank(0)]
-        );
+        watch.look(0, &written(0));
+        assert_eq!(watch.at(60, &written(0)), [(0, None)]);
+        assert_eq!(watch.look(70, &written(1)), []);
+        assert_eq!(watch.at(130, &written(1)), [(0, None)]);
     }
 
     #[test]
     fn a_restarted_rank_gets_its_whole_time() {
-        let (mut watch, start) = watch();
-        watch.observe(start, &[(rank(0), activity(500, 0))]);
-        watch.observe(at(start, 50), &[]);
+        let mut watch = Watched::new();
+        watch.look(0, &[(rank(0), activity(500, 0))]);
+        watch.look(50, &[]);
         let new = [(rank(0), activity(500, 0))];
-        assert_eq!(watch.observe(at(start, 59), &new), []);
-        assert_eq!(watch.observe(at(start, 118), &new), []);
-        assert_eq!(numbers(&watch.observe(at(start, 119), &new)), [rank(0)]);
+        assert_eq!(watch.look(59, &new), []);
+        assert_eq!(watch.look(118, &new), []);
+        assert_eq!(watch.at(119, &new), [(0, None)]);
     }
 
     #[test]
     fn a_rank_that_was_restarted_between_two_looks_gets_its_whole_time_too() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
+        let silent = activity(0, 0);
         let rank = |pid| {
             [(
                 rank(0),
                 Activity {
                     pid,
-                    ..activity(0, 0)
+                    ..silent.clone()
                 },
             )]
         };
-        watch.observe(start, &rank(7));
-        assert_eq!(watch.observe(at(start, 59), &rank(8)), []);
-        assert_eq!(watch.observe(at(start, 118), &rank(8)), []);
-        let hung = watch.observe(at(start, 119), &rank(8));
+        watch.look(0, &rank(7));
+        assert_eq!(watch.look(59, &rank(8)), []);
+        assert_eq!(watch.look(118, &rank(8)), []);
+        let hung = watch.look(119, &rank(8));
         assert_eq!(hung.iter().map(|hung| hung.pid).collect::<Vec<_>>(), [8]);
     }
 
     #[test]
     fn a_rank_whose_environments_step_hangs_without_progress_however_busy_it_is() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         for second in 0..100 {
-            let hung = watch.observe(
-                at(start, second),
-                &busy(second, RankPhase::Stepping, second),
-            );
+            let hung = watch.look(second, &busy(second, RankPhase::Stepping, second));
             assert_eq!(hung, [], "it moves at {second} s");
         }
         let still = |second| busy(second, RankPhase::Stepping, 99);
-        assert_eq!(watch.observe(at(start, 158), &still(158)), []);
-        let hung = watch.observe(at(start, 159), &still(159));
-        let stands = hung[0].stands.as_ref().map(|pulse| pulse.progress);
-        assert_eq!((numbers(&hung), stands), (vec![rank(0)], Some(99)));
-        assert_eq!(watch.observe(at(start, 500), &still(500)), []);
+        assert_eq!(watch.look(158, &still(158)), []);
+        assert_eq!(watch.at(159, &still(159)), [(0, Some(99))]);
+        assert_eq!(watch.look(500, &still(500)), []);
     }
 
     #[test]
     fn a_rank_that_prepares_is_judged_by_what_it_computes() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         for second in 0..200 {
-            let hung = watch.observe(at(start, second), &busy(second, RankPhase::Preparing, 7));
+            let hung = watch.look(second, &busy(second, RankPhase::Preparing, 7));
             assert_eq!(hung, [], "it computes at {second} s");
         }
         let silent = busy(199, RankPhase::Preparing, 7);
-        assert_eq!(watch.observe(at(start, 258), &silent), []);
-        let hung = watch.observe(at(start, 259), &silent);
-        assert_eq!(hung[0].stands, None);
+        assert_eq!(watch.look(258, &silent), []);
+        assert_eq!(watch.at(259, &silent), [(0, None)]);
     }
 
     #[test]
     fn a_rank_that_waits_for_others_and_is_awake_does_not_hang() {
-        let (mut watch, start) = watch();
+        let mut watch = Watched::new();
         for second in 0..200 {
             let waits = busy(0, RankPhase::Waiting, second);
-            assert_eq!(watch.observe(at(start, second), &waits), []);
+            assert_eq!(watch.look(second, &waits), []);
         }
         let asleep = busy(0, RankPhase::Waiting, 199);
-        let hung = watch.observe(at(start, 259), &asleep);
-        assert_eq!(numbers(&hung), [rank(0)]);
+        assert_eq!(watch.at(259, &asleep), [(0, None)]);
     }
 
     #[test]
     fn a_rank_that_begins_to_step_gets_its_whole_time() {
-        let (mut watch, start) = watch();
-        watch.observe(start, &busy(0, RankPhase::Preparing, 7));
-        watch.observe(at(start, 50), &busy(50, RankPhase::Stepping, 7));
+        let mut watch = Watched::new();
+        watch.look(0, &busy(0, RankPhase::Preparing, 7));
+        watch.look(50, &busy(50, RankPhase::Stepping, 7));
         let still = |second| busy(second, RankPhase::Stepping, 7);
-        assert_eq!(watch.observe(at(start, 109), &still(109)), []);
-        assert_eq!(
-            numbers(&watch.observe(at(start, 110), &still(110))),
-            [rank(0)]
-        );
+        assert_eq!(watch.look(109, &still(109)), []);
+        assert_eq!(watch.at(110, &still(110)), [(0, Some(7))]);
     }
 }

@@ -27,7 +27,7 @@ pub struct AttemptLogs {
 }
 
 /// The files of one rank.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RankLogs {
     /// The output streams for the process; taken when it starts.
     pub output: Option<ChildOutput>,
@@ -59,8 +59,7 @@ impl AttemptLogs {
             Some(run) => shared.create(rank, &run.attempt(attempt, rank.local)?),
             None => Ok(RankLogs {
                 output: Some(ChildOutput::default()),
-                error_file: None,
-                captured: Vec::new(),
+                ..RankLogs::default()
             }),
         });
         let ranks = logs.collect::<anyhow::Result<_>>()?;
@@ -159,13 +158,14 @@ impl SharedFiles<'_> {
     }
 
     fn prefix(&self, rank: RankId) -> String {
-        let names = PrefixNames {
-            role_name: &self.plan.role,
-            local_rank: rank.local,
-            rank: rank.global,
-            hostname: self.hostname.split('.').next().unwrap_or_default(),
-        };
-        prefix(self.plan.logs.prefix_template.as_deref(), &names)
+        let logs = &self.plan.logs;
+        let hostname = self.hostname.split('.').next().unwrap_or_default();
+        prefix(
+            logs.prefix_template.as_deref(),
+            &self.plan.role,
+            rank,
+            hostname,
+        )
     }
 }
 
@@ -246,24 +246,18 @@ fn unique(parent: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The values that a prefix template may use.
-#[derive(Clone, Debug)]
-struct PrefixNames<'a> {
-    /// Value of `${role_name}`.
-    role_name: &'a str,
-    /// Value of `${local_rank}`.
-    local_rank: usize,
-    /// Value of `${rank}`.
-    rank: usize,
-    /// Value of `${hostname}`, without the domain.
-    hostname: &'a str,
-}
-
 /// Returns the prefix of a rank's lines; `[default0]:` without a template. Substitutes `$name`,
 /// `${name}` and `$$` as Python's `string.Template.safe_substitute` does; unknown names are kept.
-fn prefix(template: Option<&str>, names: &PrefixNames<'_>) -> String {
+fn prefix(template: Option<&str>, role: &str, rank: RankId, hostname: &str) -> String {
     let Some(mut rest) = template else {
-        return format!("[{}{}]:", names.role_name, names.local_rank);
+        return format!("[{role}{}]:", rank.local);
+    };
+    let value = |name: &str| match name {
+        "role_name" => Some(role.to_owned()),
+        "local_rank" => Some(rank.local.to_string()),
+        "rank" => Some(rank.global.to_string()),
+        "hostname" => Some(hostname.to_owned()),
+        _ => None,
     };
     let mut out = String::new();
     while let Some((before, after)) = rest.split_once('$') {
@@ -271,7 +265,7 @@ fn prefix(template: Option<&str>, names: &PrefixNames<'_>) -> String {
         let braced = || after.strip_prefix('{')?.split_once('}');
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let bare = after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len()));
-        let filled = |(name, left)| Some((value(name, names)?, left));
+        let filled = |(name, left)| Some((value(name)?, left));
         let filled = || braced().and_then(filled).or_else(|| filled(bare));
         let (text, left) = dollar.or_else(filled).unwrap_or(("$".to_owned(), after));
         out += before;
@@ -281,39 +275,31 @@ fn prefix(template: Option<&str>, names: &PrefixNames<'_>) -> String {
     out + rest
 }
 
-fn value(name: &str, names: &PrefixNames<'_>) -> Option<String> {
-    match name {
-        "role_name" => Some(names.role_name.to_owned()),
-        "local_rank" => Some(names.local_rank.to_string()),
-        "rank" => Some(names.rank.to_string()),
-        "hostname" => Some(names.hostname.to_owned()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
-    const NAMES: PrefixNames<'_> = PrefixNames {
-        role_name: "default",
-        local_rank: 1,
-        rank: 9,
-        hostname: "node1",
-    };
+    fn of_rank_9(template: Option<&str>) -> String {
+        let rank = RankId {
+            index: 0,
+            local: 1,
+            global: 9,
+        };
+        prefix(template, "default", rank, "node1")
+    }
 
     #[test]
     fn without_a_template_it_is_role_and_local_rank() {
-        assert_eq!(prefix(None, &NAMES), "[default1]:");
+        assert_eq!(of_rank_9(None), "[default1]:");
     }
 
     #[test]
     fn known_names_are_filled_in_and_unknown_ones_stay() {
         let template = "<${role_name}|$rank|${local_rank}|${hostname}|${nope}|$nope|$$|${|$> ";
         assert_eq!(
-            prefix(Some(template), &NAMES),
+            of_rank_9(Some(template)),
             "<default|9|1|node1|${nope}|$nope|$|${|$> "
         );
     }

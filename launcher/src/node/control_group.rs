@@ -74,7 +74,7 @@ impl ControlGroups {
 }
 
 /// Returns the number after `name` in lines of the form `name number`.
-pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
+fn number(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (found, number) = line.split_once(' ')?;
         (found == name).then(|| number.trim().parse().ok())?
@@ -86,26 +86,26 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
+/// What to say of a process that the kernel ended, in the group of this process or elsewhere.
+const HINTS: [&str; 2] = [
+    " (the kernel ended a process of this job for lack of memory)",
+    " (the kernel ended a process of this machine for lack of memory)",
+];
+
 /// What is known of OOM kills since the launch began.
 #[derive(Clone, Copy, Debug)]
 pub struct OomKills {
-    known: OomCounts,
+    /// Their numbers, in the group of this process and on the machine.
+    known: [Option<u64>; 2],
     /// When new kills were last noticed, and what to say of them.
     noticed: Option<(SystemTime, &'static str)>,
-}
-
-/// Number of OOM kills at a moment.
-#[derive(Clone, Copy, Debug)]
-struct OomCounts {
-    in_group: Option<u64>,
-    on_machine: Option<u64>,
 }
 
 impl OomKills {
     /// Takes the current counts for old.
     pub fn now() -> OomKills {
         OomKills {
-            known: OomCounts::now(),
+            known: counts(),
             noticed: None,
         }
     }
@@ -113,12 +113,13 @@ impl OomKills {
     /// Returns what to append to "was killed by SIGKILL" for ranks that have failed at `now`. Kills
     /// before the last failure do not explain this one.
     pub fn hint(&mut self, now: SystemTime) -> &'static str {
-        self.hint_of(OomCounts::now(), now)
+        self.hint_of(counts(), now)
     }
 
-    fn hint_of(&mut self, counts: OomCounts, now: SystemTime) -> &'static str {
-        if let Some(hint) = self.known.compare(&counts) {
-            self.noticed = Some((now, hint));
+    fn hint_of(&mut self, counts: [Option<u64>; 2], now: SystemTime) -> &'static str {
+        let new = (0..2).find(|&place| self.known[place] < counts[place]);
+        if let Some(place) = new {
+            self.noticed = Some((now, HINTS[place]));
         }
         self.known = counts;
         let since = |at| now.duration_since(at).unwrap_or_default();
@@ -129,35 +130,18 @@ impl OomKills {
     }
 }
 
-impl OomCounts {
-    fn now() -> OomCounts {
-        OomCounts {
-            in_group: ControlGroups::of_this_process().oom_kills(),
-            on_machine: number(
-                &fs::read_to_string("/proc/vmstat").unwrap_or_default(),
-                "oom_kill",
-            ),
-        }
-    }
-
-    fn compare(&self, now: &OomCounts) -> Option<&'static str> {
-        if self.in_group < now.in_group {
-            return Some(" (the kernel ended a process of this job for lack of memory)");
-        }
-        (self.on_machine < now.on_machine)
-            .then_some(" (the kernel ended a process of this machine for lack of memory)")
-    }
+fn counts() -> [Option<u64>; 2] {
+    let machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    [
+        ControlGroups::of_this_process().oom_kills(),
+        number(&machine, "oom_kill"),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, file: &str, text: &str) {
-        let path = root.join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::tests::write;
 
     #[test]
     fn the_lowest_limit_above_a_group_counts() {
@@ -191,15 +175,8 @@ mod tests {
         assert_eq!(groups.limit(MEMORY), Some(2 << 30));
     }
 
-    const BEFORE: OomCounts = OomCounts {
-        in_group: Some(1),
-        on_machine: Some(5),
-    };
-
-    const AFTER: OomCounts = OomCounts {
-        in_group: Some(2),
-        on_machine: Some(6),
-    };
+    const BEFORE: [Option<u64>; 2] = [Some(1), Some(5)];
+    const AFTER: [Option<u64>; 2] = [Some(2), Some(6)];
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -214,10 +191,7 @@ mod tests {
 
     #[test]
     fn a_new_kill_is_told_of_and_one_in_the_job_first() {
-        let elsewhere = OomCounts {
-            in_group: Some(1),
-            ..AFTER
-        };
+        let elsewhere = [BEFORE[0], AFTER[1]];
         assert!(kills().hint_of(AFTER, at(9)).contains("of this job"));
         let hint = kills().hint_of(elsewhere, at(9));
         assert!(hint.contains("of this machine"), "{hint}");

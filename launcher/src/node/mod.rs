@@ -311,11 +311,10 @@ mod tests {
             ("0000:01:00.0", 0),
             ("0000:81:00.0", 2),
         ] {
-            fs::create_dir(proc.path().join(address)).unwrap();
             let text = format!(
                 "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
             );
-            fs::write(proc.path().join(address).join("information"), text).unwrap();
+            crate::tests::write(proc.path(), &format!("{address}/information"), &text);
         }
         for name in ["nvidia0", "nvidia1", "nvidiactl"] {
             fs::write(dev.path().join(name), "").unwrap();
@@ -337,9 +336,7 @@ mod tests {
     fn memory_in_groups(files: &[(&str, &str)]) -> u64 {
         let root = tempfile::tempdir().unwrap();
         for (file, text) in files {
-            let path = root.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            crate::tests::write(root.path(), file, text);
         }
         let meminfo = "MemTotal:       67108864 kB\nSwapTotal:       8388608 kB\n";
         let groups = ControlGroups::new("0::/job/step/task\n", root.path());

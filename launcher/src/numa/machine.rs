@@ -173,12 +173,7 @@ fn value<T: FromStr>(path: &Path) -> anyhow::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(path, format!("{text}\n")).expect("written");
-    }
+    use crate::tests::write;
 
     /// Returns a tree with one node, two CPUs that are one core, and a GPU.
     fn tree() -> tempfile::TempDir {

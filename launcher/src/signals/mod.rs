@@ -72,18 +72,18 @@ impl Caught {
     /// Installs the handlers of the signals that would end this process, and of `listed`
     /// ([`SignalPlan::numbers`]). Must be called on a runtime, and before another thread is started.
     pub fn new(listed: &[i32]) -> Caught {
-        Caught::unless(listed, ignored_mask())
+        Caught::unless(listed, is_ignored)
     }
 
-    /// Does the same, except for the signals in the mask `ignored`.
-    fn unless(listed: &[i32], ignored: u64) -> Caught {
+    /// Does the same, except for the signals that are ignored.
+    fn unless(listed: &[i32], is_ignored: impl Fn(i32) -> bool) -> Caught {
         let mut caught = Caught {
             streams: BTreeMap::new(),
             notes: Vec::new(),
         };
         for number in listed.iter().copied().chain(DEADLY) {
             let is_listed = listed.contains(&number) && number != libc::SIGHUP;
-            let stays_ignored = ignored & mask(number) != 0 && !is_listed;
+            let stays_ignored = is_ignored(number) && !is_listed;
             if stays_ignored || caught.streams.contains_key(&number) {
                 continue;
             }
@@ -220,26 +220,23 @@ fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
     signal(SignalKind::from_raw(number))
 }
 
-/// Returns the mask of signals that this process ignores, with bit `n - 1` for signal `n`; 0 if
-/// `/proc` does not tell.
-fn ignored_mask() -> u64 {
-    parse_ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default()).unwrap_or(0)
-}
-
-/// Returns whether this process ignores a signal, as SIGHUP under `nohup`.
+/// Returns whether this process ignores a signal, as SIGHUP under `nohup`; it does not if `/proc`
+/// does not tell.
 pub(crate) fn is_ignored(number: i32) -> bool {
-    ignored_mask() & mask(number) != 0
+    has_ignored(
+        &fs::read_to_string("/proc/self/status").unwrap_or_default(),
+        number,
+    )
 }
 
-fn parse_ignored(status: &str) -> Option<u64> {
+/// Reads the mask of ignored signals, with bit `n - 1` for signal `n`.
+fn has_ignored(status: &str, number: i32) -> bool {
     let mut lines = status.lines();
-    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
-}
-
-fn mask(number: i32) -> u64 {
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let bit = u32::try_from(number - 1).ok();
-    bit.and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
+    let bit = bit.and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0);
+    mask.unwrap_or(0) & bit != 0
 }
 
 #[cfg(test)]
@@ -250,20 +247,10 @@ mod tests {
 
     #[test]
     fn the_ignored_signals_are_read_from_proc() {
-        let ignored = parse_ignored("Name:\tx\nSigIgn:\t0000000000001001\n").expect("a mask");
-        assert_eq!(
-            (
-                ignored & mask(libc::SIGHUP) != 0,
-                ignored & mask(libc::SIGTERM) != 0
-            ),
-            (true, false)
-        );
-        assert_eq!(ignored & mask(libc::SIGPIPE), mask(libc::SIGPIPE));
-    }
-
-    #[test]
-    fn a_number_outside_the_mask_is_not_ignored() {
-        assert_eq!((mask(0), mask(65), mask(-3)), (0, 0, 0));
+        let status = "Name:\tx\nSigIgn:\t0000000000001001\n";
+        let ignored = [libc::SIGHUP, libc::SIGPIPE];
+        let found = (-3..70).filter(|number| has_ignored(status, *number));
+        assert_eq!(found.collect::<Vec<i32>>(), ignored);
     }
 
     fn plan(sender: Sender, numbers: &[i32]) -> SignalPlan {
@@ -324,9 +311,10 @@ mod tests {
 
     #[tokio::test]
     async fn slurm_s_announcement_is_no_end() {
-        let ends = |ignored| {
+        let ends = |ignored: &[i32]| {
             let plan = plan(Sender::SlurmToScript, &[libc::SIGTERM]);
-            let signals = Caught::unless(&plan.numbers, ignored).with(&plan);
+            let signals =
+                Caught::unless(&plan.numbers, |number| ignored.contains(&number)).with(&plan);
             let is_end = |number| {
                 let streams = &signals.ends.streams.0;
                 streams
@@ -336,7 +324,7 @@ mod tests {
             [libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP].map(is_end)
         };
         assert_eq!(
-            [ends(0), ends(mask(libc::SIGHUP))],
+            [ends(&[]), ends(&[libc::SIGHUP])],
             [[false, false, true], [false, false, false]]
         );
     }

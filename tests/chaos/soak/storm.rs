@@ -31,26 +31,20 @@ enum Gust {
 }
 
 impl Gust {
-    /// What may happen, the more often the more often it is listed.
-    const ALL: [Gust; 17] = [
-        Gust::LoseNode,
-        Gust::LoseNode,
-        Gust::LoseHost,
-        Gust::LoseHost,
-        Gust::Leave,
-        Gust::KillRank,
-        Gust::KillRank,
-        Gust::KillRank,
-        Gust::StopRank,
-        Gust::StopRank,
-        Gust::HangRank,
-        Gust::KillSimulator,
-        Gust::KillSimulator,
-        Gust::KillSimulator,
-        Gust::HangSimulator,
-        Gust::HangSimulator,
-        Gust::StopLauncher,
-    ];
+    /// Returns what happens, the more often the wider its range.
+    fn of(draw: u64) -> Gust {
+        match draw % 17 {
+            0..2 => Gust::LoseNode,
+            2..4 => Gust::LoseHost,
+            4 => Gust::Leave,
+            5..8 => Gust::KillRank,
+            8..10 => Gust::StopRank,
+            10 => Gust::HangRank,
+            11..14 => Gust::KillSimulator,
+            14..16 => Gust::HangSimulator,
+            _ => Gust::StopLauncher,
+        }
+    }
 }
 
 /// The faults so far, and the next one.
@@ -86,7 +80,7 @@ impl Storm {
             return;
         }
         self.count += 1;
-        let gust = Gust::ALL[self.draw(0) as usize % Gust::ALL.len()];
+        let gust = Gust::of(self.draw(0));
         let has_met = self.inject(gust, nodes);
         self.tally.fault(gust, has_met);
         let share = 0.5 + (self.draw(1) % 1000) as f64 / 1000.0;

@@ -21,7 +21,7 @@ use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::failure::Hang;
 use crate::hang::OnHang;
 use crate::hang::report::{HangReport, reason, some_of};
-use crate::hang::timer::{Expired, FileTimer};
+use crate::hang::timer::Expired;
 use crate::hang::watch::{Activity, HangWatch};
 use crate::plan::LaunchPlan;
 use crate::process::proc::{self, Process};
@@ -265,15 +265,6 @@ impl LaunchDriver<'_> {
             say::error("the launch is ended, because ranks hang (--on-hang abort)");
         }
         events
-    }
-}
-
-/// Waits for processes of which timers have expired; waits forever if there is no file timer.
-/// Cancel-safe.
-pub(super) async fn expired(timer: &mut Option<FileTimer>) -> Vec<Expired> {
-    match timer {
-        Some(timer) => timer.news().await,
-        None => pending().await,
     }
 }
 

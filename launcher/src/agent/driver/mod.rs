@@ -9,16 +9,15 @@ mod server;
 use std::collections::VecDeque;
 use std::future::{Future, pending};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use jobs::rank_env::FINAL;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
-use crate::agent::attempt::{Attempt, LocalRank};
+use crate::agent::attempt::Attempt;
 use crate::agent::driver::hang::HangReports;
 use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, Scope};
 use crate::agent::folder_lock::FolderLock;
@@ -119,9 +118,10 @@ impl<'a> LaunchDriver<'a> {
             plan,
             place: alone(plan, None, 0),
             front: front.as_ref().map(|front| front.socket().to_owned()),
-            pulses: hang::pulses(plan).map(Arc::new),
+            pulses: hang::pulses(plan),
             timer: timer.as_ref().map(|timer| timer.path().to_owned()),
         };
+        let attempt = Attempt::new(&round);
         let group = WorkerGroup::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
         let group = match plan.failure_policy {
             FailurePolicy::Torchrun => group,
@@ -140,7 +140,7 @@ impl<'a> LaunchDriver<'a> {
             folder,
             leftovers,
             memory: OomKills::now(),
-            attempt: Attempt::default(),
+            attempt,
             flushes: Vec::new(),
             server: plan.model_server.as_ref().map(SupervisedServer::new),
             front,
@@ -184,12 +184,6 @@ impl<'a> LaunchDriver<'a> {
 
     async fn next(&mut self) -> Vec<GroupEvent> {
         let deadline = self.group.deadline();
-        let deadline = async {
-            match deadline {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => pending().await,
-            }
-        };
         select! {
             received = self.signals.recv() => {
                 self.say_received(received);
@@ -197,7 +191,7 @@ impl<'a> LaunchDriver<'a> {
             }
             number = self.notices.recv() => self.on_notice(number),
             news = self.hangs.news() => self.on_hang_news(news),
-            expired = hang::expired(&mut self.timer) => {
+            expired = if_any(self.timer.as_mut().map(FileTimer::news)) => {
                 self.on_timers(expired);
                 Vec::new()
             }
@@ -209,10 +203,10 @@ impl<'a> LaunchDriver<'a> {
                 );
                 vec![GroupEvent::Over(LaunchEnd::Failed)]
             }
-            news = server::news(&mut self.server) => self.served(news),
+            news = if_any(self.server.as_mut().map(SupervisedServer::recv)) => self.served(news),
             _ = self.exits.recv() => self.exited(),
             () = sleep(SWEEP_PERIOD), if !self.group.sweeping().is_empty() => self.swept(),
-            () = deadline => vec![GroupEvent::Deadline],
+            () = if_any(deadline.map(|at| sleep_until(at.into()))) => vec![GroupEvent::Deadline],
         }
     }
 
@@ -282,8 +276,9 @@ impl<'a> LaunchDriver<'a> {
     }
 
     fn say_failure(&self, rank: usize) {
-        let failed = self.attempt.rank(rank).and_then(LocalRank::casualty);
-        let Some(casualty) = failed else { return };
+        let Some(casualty) = self.attempt.rank(rank).casualty() else {
+            return;
+        };
         let (rank, pid, code) = (casualty.rank, casualty.pid, casualty.exit.returncode());
         say::of_rank(Level::Error, rank, Some(pid), casualty.in_words());
         let program = self.plan.ranks[rank.index].argv[0].to_string_lossy();
@@ -337,7 +332,12 @@ impl<'a> LaunchDriver<'a> {
     async fn finish(mut self, end: LaunchEnd) -> LaunchEnd {
         let end = self.with_others(end);
         self.end_attempt();
-        self.tell_server(end);
+        if let Some(server) = &mut self.server {
+            server.tell(match end {
+                LaunchEnd::Killed { .. } => ServerEvent::Kill,
+                _ => ServerEvent::Stop,
+            });
+        }
         self.peers.leave(end.reason()).await;
         self.end_server().await;
         self.flush().await;
@@ -397,6 +397,14 @@ impl<'a> LaunchDriver<'a> {
             return;
         }
         last_words::say_all(self.plan, &self.attempt, &failures);
+    }
+}
+
+/// Waits for something that may not be there; then for ever.
+async fn if_any<T>(future: Option<impl Future<Output = T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
     }
 }
 

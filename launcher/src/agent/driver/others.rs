@@ -3,11 +3,10 @@
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
-use crate::agent::attempt::{Attempt, LocalRank};
+use crate::agent::attempt::Attempt;
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::events::Event;
-use crate::failure::not_started;
 use crate::model_server::SupervisedServer;
 use crate::rendezvous::Notice;
 use crate::rendezvous::place::NodePlace;
@@ -101,7 +100,7 @@ impl LaunchDriver<'_> {
             .after(Duration::ZERO)
             .record(&self.round);
         self.end_attempt();
-        self.attempt = Attempt::default();
+        self.attempt = Attempt::new(&self.round);
         GroupEvent::Joined { attempt }
     }
 
@@ -120,11 +119,7 @@ impl LaunchDriver<'_> {
 
     /// Tells the other nodes about the failure of a rank on this one.
     pub(super) fn tell(&self, rank: usize, restarts: bool) {
-        let unknown = || not_started(self.round.rank(rank));
-        let failure = self
-            .attempt
-            .rank(rank)
-            .map_or_else(unknown, LocalRank::failure);
-        self.peers.failed(failure, restarts);
+        self.peers
+            .failed(self.attempt.rank(rank).failure(), restarts);
     }
 }

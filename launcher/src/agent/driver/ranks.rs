@@ -3,9 +3,8 @@
 
 use nix::sys::signal::Signal;
 
-use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::LaunchDriver;
-use crate::agent::event::{GroupEvent, LossReason, Scope};
+use crate::agent::event::{GroupEvent, Scope};
 use crate::events::Event;
 use crate::logs::attempt::AttemptLogs;
 use crate::page::LivePage;
@@ -43,7 +42,7 @@ impl LaunchDriver<'_> {
         let Some(logs) = self.logs(0..self.plan.ranks.len()) else {
             return Some(none);
         };
-        self.attempt = Attempt::new(&self.round, logs);
+        self.attempt.log_to(logs);
         loop {
             let attempt = |rank| self.group.attempt(rank);
             if let Err(first) = self.attempt.spawn(&self.round, AT_A_TIME, attempt) {
@@ -128,9 +127,7 @@ impl LaunchDriver<'_> {
 
     /// Reports that a rank will be restarted.
     pub(super) fn promise(&self, rank: usize, restart: Restart) {
-        let Some(failed) = self.attempt.rank(rank) else {
-            return;
-        };
+        let failed = self.attempt.rank(rank);
         let Restart {
             number, of, after, ..
         } = restart;
@@ -151,15 +148,8 @@ impl LaunchDriver<'_> {
     }
 
     /// Reports to the user, and to the other ranks, that a rank has died for good.
-    pub(super) fn lose(&self, rank: usize, why: LossReason) {
-        let Some(failed) = self.attempt.rank(rank) else {
-            return;
-        };
-        let why = match why {
-            LossReason::Spent => "no restart is left",
-            LossReason::Final => "a restart would not change that",
-            LossReason::Ending => "the end of the launch was announced",
-        };
+    pub(super) fn lose(&self, rank: usize, why: &str) {
+        let failed = self.attempt.rank(rank);
         let reason = format!("{}; {why}", failed.failure());
         let line = format_args!("{reason}{}", self.others(rank));
         say::of_rank(Level::Error, failed.id(), failed.pid(), line);
@@ -180,11 +170,11 @@ impl LaunchDriver<'_> {
 
     /// Reports a rank that SIGKILL did not end.
     pub(super) fn abandon(&self, rank: usize) {
-        let pid = self.attempt.rank(rank).and_then(LocalRank::pid);
+        let rank = self.attempt.rank(rank);
         say::error(format_args!(
             "rank {} (pid {}) does not end even after SIGKILL and is left behind",
-            self.round.rank(rank).global,
-            pid.unwrap_or_default()
+            rank.id().global,
+            rank.pid().unwrap_or_default()
         ));
     }
 
@@ -232,7 +222,7 @@ impl LaunchDriver<'_> {
         let whose = match scope {
             Scope::All => all,
             Scope::One(rank) => {
-                let Some(pid) = self.attempt.rank(rank).and_then(LocalRank::pid) else {
+                let Some(pid) = self.attempt.rank(rank).pid() else {
                     return 0;
                 };
                 mark = self.round.mark(rank);

@@ -1,7 +1,6 @@
 //! Runs the model server of this node: starts it with the launch, watches it beside the ranks, and
 //! stops it after them.
 
-use std::future::pending;
 use std::time::Duration;
 
 use tokio::select;
@@ -17,15 +16,6 @@ use crate::signals::names::signal_name;
 /// How long processes that the server left behind may take to end after SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// Waits for news of the server; waits forever if there is none. Cancel-safe: dropping the future
-/// loses nothing.
-pub(super) async fn news(server: &mut Option<SupervisedServer<'_>>) -> Vec<News> {
-    match server {
-        Some(server) => server.recv().await,
-        None => pending().await,
-    }
-}
-
 impl LaunchDriver<'_> {
     /// Starts the server. Only the ranks wait for it; this node can meet the other nodes meanwhile.
     pub(super) async fn begin_server(&mut self) -> Vec<GroupEvent> {
@@ -38,7 +28,8 @@ impl LaunchDriver<'_> {
 
     /// Turns news of the server into events for the worker group.
     pub(super) fn served(&mut self, news: Vec<News>) -> Vec<GroupEvent> {
-        self.spare_server();
+        let spared = self.server.as_ref().map(SupervisedServer::spared);
+        self.leftovers.spare(spared.unwrap_or_default());
         news.into_iter()
             .filter_map(|news| self.heard_of_server(news))
             .collect()
@@ -61,17 +52,6 @@ impl LaunchDriver<'_> {
         };
         let news = server.exited(&self.leftovers, &self.attempt.pids());
         self.served(news)
-    }
-
-    /// Tells the server that the launch is over: kills it or lets it stop, depending on `end`.
-    pub(super) fn tell_server(&mut self, end: LaunchEnd) {
-        let Some(server) = &mut self.server else {
-            return;
-        };
-        server.tell(match end {
-            LaunchEnd::Killed { .. } => ServerEvent::Kill,
-            _ => ServerEvent::Stop,
-        });
     }
 
     /// Waits until no process of the server is left. A signal during the wait kills the server.
@@ -105,10 +85,5 @@ impl LaunchDriver<'_> {
             );
         }
         server.reap();
-    }
-
-    fn spare_server(&mut self) {
-        let spared = self.server.as_ref().map(SupervisedServer::spared);
-        self.leftovers.spare(spared.unwrap_or_default());
     }
 }

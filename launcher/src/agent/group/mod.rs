@@ -37,10 +37,13 @@ pub mod stopping;
 
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LossReason, Scope};
+use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, Scope};
 use crate::process::exit::Exit;
 use crate::signals::ReceivedSignal;
 use crate::supervision::{LEFTOVER_GRACE, RestartBudget, StopDeadline, UNINTERRUPTIBLE_GRACE};
+
+/// Why a rank is not restarted that fails after the end was announced.
+const ENDING: &str = "the end of the launch was announced";
 
 /// The worker group of one node.
 #[derive(Debug)]
@@ -330,7 +333,7 @@ impl WorkerGroup {
         };
         let is_final = |&code: &i32| exit == Exit::Code(code);
         let failed = match final_codes.iter().any(is_final) {
-            true => self.lose(rank, LossReason::Final),
+            true => self.lose(rank, "a restart would not change that"),
             false => self.failed(rank, now),
         };
         self.members[rank].sweep = Some(StopDeadline::KillAt(now + self.leftover_grace()));
@@ -375,7 +378,7 @@ impl WorkerGroup {
     /// Handles the failure of a rank that restarts independently of the others.
     fn failed(&mut self, rank: usize, now: Instant) -> Vec<GroupAction> {
         if self.ends {
-            return self.lose(rank, LossReason::Ending);
+            return self.lose(rank, ENDING);
         }
         let member = &mut self.members[rank];
         let life = match member.fate {
@@ -383,7 +386,7 @@ impl WorkerGroup {
             Fate::Returning { .. } | Fate::Ended | Fate::Lost => Duration::ZERO,
         };
         let Some(restart) = member.budget.take(life) else {
-            return self.lose(rank, LossReason::Spent);
+            return self.lose(rank, "no restart is left");
         };
         member.fate = Fate::Returning {
             due: now + restart.after,
@@ -391,7 +394,7 @@ impl WorkerGroup {
         vec![GroupAction::Promise { rank, restart }]
     }
 
-    fn lose(&mut self, rank: usize, why: LossReason) -> Vec<GroupAction> {
+    fn lose(&mut self, rank: usize, why: &'static str) -> Vec<GroupAction> {
         self.members[rank].fate = Fate::Lost;
         vec![GroupAction::Lose { rank, why }]
     }
@@ -429,7 +432,7 @@ impl WorkerGroup {
         let mut lost = Vec::new();
         for rank in 0..self.members.len() {
             if let Fate::Returning { .. } = self.members[rank].fate {
-                lost.extend(self.lose(rank, LossReason::Ending));
+                lost.extend(self.lose(rank, ENDING));
             }
         }
         self.unless_over(lost, now)
