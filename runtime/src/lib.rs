@@ -7,7 +7,7 @@
 //! policy ─► env, device, python, protocols          crates: models, torchlib
 //! protocols ─► policy's rows and facts              crates: wire
 //! record, device ─► env                             env ─► python
-//! eval, serve ─► prometheus, console, latency
+//! eval, serve ─► metrics, console
 //! ```
 //! The crate `jobs` is used everywhere.
 
@@ -16,12 +16,10 @@ mod console;
 pub mod device;
 pub mod env;
 pub mod eval;
-mod host;
 mod inbox;
-mod latency;
+mod metrics;
 pub mod policy;
 pub mod probe;
-mod prometheus;
 pub mod protocols;
 mod python;
 pub mod record;

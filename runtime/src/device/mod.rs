@@ -14,7 +14,6 @@ use tch::Device;
 
 use crate::device::gpu::name;
 
-mod cards;
 pub mod gpu;
 
 /// The inputs of the choice.

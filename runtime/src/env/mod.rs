@@ -9,30 +9,29 @@
 //!      ◄─ ready, take: answers ─────┘        Lockstep: both in one call, for tools and tests
 //! ```
 
-use jobs::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use bytes::Bytes;
 use jobs::interface::Interface;
 use jobs::journal::Blame;
+use jobs::refusal::Refusal;
 use serde::Deserialize;
 
 mod display;
 pub mod egl;
 mod lockstep;
 pub mod mujoco;
-mod pixels;
 pub mod python;
 mod registry;
 
 pub use egl::Gpu;
 pub use jobs::interface::{ActionSpec, CameraSpec};
 pub use lockstep::Lockstep;
-pub use pixels::Pixels;
 pub use registry::{EnvPlacement, NewEnv, check, make};
 
 /// Index of one copy inside a [`VectorEnv`], `0..num_envs`.
@@ -356,4 +355,66 @@ pub trait VectorEnv {
     /// Returns [`EnvError::Setup`] if nothing can be rendered; the first [`Render::Yes`] would
     /// return the same error.
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError>;
+}
+
+type Copy = Box<dyn FnOnce() -> Bytes + Send>;
+
+/// The bytes of an image. Clones share them.
+#[derive(Clone)]
+pub struct Pixels {
+    len: usize,
+    bytes: Arc<LazyLock<Bytes, Copy>>,
+}
+
+impl Pixels {
+    /// Returns `len` bytes that are copied by the thread that first looks at them.
+    fn copied(len: usize, copy: impl FnOnce() -> Bytes + Send + 'static) -> Self {
+        let bytes = Arc::new(LazyLock::new(Box::new(copy) as Copy));
+        Self { len, bytes }
+    }
+
+    /// Returns the number of bytes, without a look at them.
+    #[expect(clippy::len_without_is_empty, reason = "an image has pixels")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns whether there is no clone of it.
+    fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.bytes) == 1
+    }
+}
+
+impl Deref for Pixels {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<B: Into<Bytes>> From<B> for Pixels {
+    fn from(bytes: B) -> Self {
+        let bytes = bytes.into();
+        Self::copied(bytes.len(), move || bytes)
+    }
+}
+
+impl PartialEq for Pixels {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Pixels {}
+
+impl fmt::Debug for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len)
+    }
 }

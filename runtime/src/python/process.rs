@@ -16,8 +16,7 @@ use rustix::net::{
 use rustix::process::Signal;
 
 use crate::python::end::ProcessEnd;
-use crate::python::program::Program;
-use crate::python::{memory, pre_exec};
+use crate::python::{Program, memory, pre_exec};
 
 const BOOTSTRAP: &str = include_str!("py/bootstrap.py");
 

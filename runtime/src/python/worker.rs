@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
 use crate::clock::{now, timespec};
+use crate::python::Program;
 use crate::python::end::is_readable;
 use crate::python::memory::SharedMemory;
 use crate::python::process::{Cause, Loss, PythonProcess, Ready, Said};
-use crate::python::program::Program;
 
 /// Time in which a process that has closed its socket may end, so that its exit code is known.
 const END_LIMIT: Duration = Duration::from_secs(1);

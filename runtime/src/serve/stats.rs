@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::latency::Latency;
-use crate::prometheus::Metrics;
+use crate::metrics::{Latency, Metrics};
 use crate::serve::request::RequestError;
 
 /// Length of a window; quantiles cover the current window and the previous one.

@@ -74,3 +74,30 @@ fn the_reason_is_told_when_the_gpus_own_device_does_not_open() {
     let wanted = format!("EGL draws pictures on the CPU: {why}; ");
     assert!(told.starts_with(&wanted), "{told}");
 }
+
+#[test]
+fn a_pci_address_is_told_without_its_function() {
+    assert_eq!(
+        without_function("0000:3b:00.0").as_deref(),
+        Some("0000:3b:00")
+    );
+    assert_eq!(
+        [without_function("vgem"), without_function("soc.0")],
+        [None, None]
+    );
+}
+
+#[test]
+fn mesa_alone_is_a_device_without_a_card() {
+    let Ok(devices) = devices() else {
+        return rig::need::lacks("EGL", "there is no library");
+    };
+    assert_eq!(devices.known.len(), devices.handles.len());
+    if devices.known.len() == 1 && !Path::new("/dev/dri").exists() {
+        let software = EglDevice {
+            driver: EglDriver::Software,
+            pci: None,
+        };
+        assert_eq!(devices.known, [software]);
+    }
+}

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 
-use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::arm::{Commander, HOME, HandPose};
 use crate::env::mujoco::model::{ARM_JOINTS, ROBOT_JOINTS, SceneModel};
 use crate::env::mujoco::rotation::{from_vector, rotate};
-use crate::env::mujoco::task::EpisodeRng;
-use crate::env::mujoco::task::TaskState;
+use crate::env::mujoco::task::{EpisodeRng, MujocoSettings, TaskState};
 use crate::env::{Observation, Step};
 
 /// Physics steps in one control step: 20 of 2.5 ms make 50 ms.

@@ -26,13 +26,12 @@ use crate::env::{
     ActionSpec, Answer, AnswerBatch, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, VectorEnv,
 };
 use crate::inbox::Inbox;
-use args::{CONTROL_HZ, MujocoSettings};
 use copy::DECIMATION;
 use jobs::interface::Interface;
 use model::{CAMERAS, SceneModel};
+use task::{CONTROL_HZ, MujocoSettings};
 use worker::{Charge, SharedSetup, Turn, WorkShare, WorkerHandle, WorkerMessage};
 
-mod args;
 pub(crate) mod arm;
 mod copy;
 mod ffi;

@@ -6,7 +6,7 @@ use mujoco_rs::prelude::{MjModel, MjtObjBase};
 use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 
 use crate::env::EnvError;
-use crate::env::mujoco::args::MujocoSettings;
+use crate::env::mujoco::task::MujocoSettings;
 use jobs::simulators::Quality;
 
 /// Number of joints of the arm. They come first in the model, then the fingers, then the object.
@@ -99,10 +99,9 @@ fn look(mj: &mut MjModel, settings: &MujocoSettings) {
 mod tests {
     use serde_json::json;
 
-    use crate::env::mujoco::args::MujocoSettings;
     use crate::env::mujoco::ffi::install_log_handler;
     use crate::env::mujoco::model::{ROBOT_JOINTS, SceneModel};
-    use crate::env::mujoco::task::TASKS;
+    use crate::env::mujoco::task::{MujocoSettings, TASKS};
 
     #[test]
     fn the_cameras_are_those_that_the_launcher_knows() {

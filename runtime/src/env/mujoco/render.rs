@@ -12,10 +12,10 @@ use serde_json::Map;
 
 use crate::clock::now;
 use crate::env::egl::{EglDriver, EglRequest};
-use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::copy::EnvCopy;
 use crate::env::mujoco::ffi::{Gl, install_log_handler};
 use crate::env::mujoco::model::{CAMERAS, SceneModel};
+use crate::env::mujoco::task::MujocoSettings;
 use crate::env::{EnvError, Frame};
 
 /// The task of the pictures without an evaluation.

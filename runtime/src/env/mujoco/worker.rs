@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use mujoco_rs::prelude::{MjData, MjModel};
 
 use crate::env::egl::EglRequest;
-use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::copy::EnvCopy;
 use crate::env::mujoco::ffi::{CurrentWork, DOING};
 use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::render::Renderer;
+use crate::env::mujoco::task::MujocoSettings;
 use crate::env::{Answer, AnswerBatch, Command, EnvError, EnvIndex, Observation, Render, Step};
 use crate::inbox::Inbox;
 

@@ -8,7 +8,7 @@
 //! Jobs say what happened. A [`Monitor`] folds it into a [`Beat`], and [`Monitor::tick`] lets each
 //! part read the beat when its time has come. It belongs to the [`crate::eval::ledger::Ledger`].
 //!
-//! * `beat`: the state of a rank. `tally`: what it has at the start of a launch.
+//! * `beat`: the state of a rank, also that at the start of a launch.
 //! * `pulse`: tells the launcher of this node how far the rank is.
 //! * `screen`: lines and the table for people.
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.
@@ -16,19 +16,16 @@
 //!   `exporter` to Prometheus and by `tracking` to experiment trackers.
 //! * `early_stop`: a sequential test on rank 0 ends the run when it has decided.
 //! * `meter`: memory of the environments, and how busy the GPU is.
-//! * `orders`: what a user asks on the page of the run.
-//! * `stop`: whether a signal or another rank asks this one to end.
+//! * `stop`: whether a signal, another rank or a user on the page asks this one to end.
 
 pub mod beat;
 pub mod early_stop;
 pub mod exporter;
 pub mod meter;
-pub mod orders;
 pub mod peers;
 pub mod pulse;
 pub mod screen;
 pub mod stop;
-pub mod tally;
 pub mod tracking;
 pub mod view;
 
@@ -48,11 +45,10 @@ use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::meter::Meter;
-use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::peers::Peers;
 use crate::eval::monitor::pulse::RankPulse;
 use crate::eval::monitor::screen::Screen;
-use crate::eval::monitor::stop::StopRequest;
+use crate::eval::monitor::stop::{LiveOrders, StopRequest};
 use crate::eval::monitor::tracking::Tracking;
 use crate::eval::monitor::view::RunView;
 

@@ -12,7 +12,7 @@ use crate::clock::now;
 use crate::console::{self, Level};
 use crate::eval::monitor::Every;
 use crate::eval::monitor::beat::Beat;
-use crate::eval::monitor::view::snapshot::RunSnapshot;
+use crate::eval::monitor::view::RunSnapshot;
 
 /// Minimum time between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -15,9 +15,9 @@ use jobs::journal;
 
 use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::{JournalHistory, is_first_life};
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task;
 use crate::eval::rollout::recording::leftovers;
-use crate::eval::setup::rank_setup::RankSetup;
 use crate::record::{self, DatasetPlan};
 
 /// Drops what no journal line names from the datasets of this rank. A dataset that cannot be read

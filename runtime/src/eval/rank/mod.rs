@@ -6,7 +6,7 @@
 //!                       │                policy_files hashes the files of the policies (rank 0)
 //!                       ├─ each job ───► queue        own jobs, then leased ones; may wait for one
 //!                       │                rollout::job, line `job_end`, retries
-//!                       └─ the end ────► conclusion   waits for all; outcome: gather, report
+//!                       └─ the end ────► conclusion   waits for all, gather, report
 //! ```
 //! Two values go down with every call: `run`, a [`RankSetup`] that never changes, and `out`, the
 //! [`Ledger`] that a job changes. Nothing comes back but an error.
@@ -14,7 +14,6 @@
 mod conclusion;
 mod datasets;
 mod history;
-mod outcome;
 mod policy_files;
 mod queue;
 
@@ -32,26 +31,25 @@ use jobs::time::rfc3339;
 use report::tables;
 
 use crate::clock::now;
+use crate::console;
 use crate::device::gpu;
 use crate::eval::ledger::Ledger;
-use crate::eval::monitor::beat::Beat;
+use crate::eval::monitor::beat::{self, Beat};
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::meter::JobUse;
-use crate::eval::monitor::tally;
 use crate::eval::monitor::tracking::{TrackedRun, Tracking};
 use crate::eval::monitor::view::RunView;
 use crate::eval::monitor::{Board, Event, Monitor};
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::queue::JobQueue;
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job;
 use crate::eval::rollout::job::task::Task;
-use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::policy::PolicyThread;
-use crate::versions::versions;
-use crate::{console, host};
+use crate::versions::{self, versions};
 
 /// The evaluation of one rank.
 struct Evaluation {
@@ -281,7 +279,7 @@ impl Evaluation {
         let libtorch = gpu::take_peak(self.run.device.device);
         Costs {
             policy_calls: totals.infer.count,
-            peak_rss_bytes: host::peak_rss_bytes(),
+            peak_rss_bytes: versions::peak_rss_bytes(),
             peak_vram_bytes: libtorch.map(|peak| peak.reserved_peak_bytes),
             peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_peak_bytes),
             peak_env_bytes: envs.host_bytes,
@@ -305,7 +303,7 @@ fn begin(run: &RankSetup, queue: &JobQueue, past: &JournalHistory, out: &mut Led
     let own = queue.own();
     let (env, jobs) = (&run.env, &run.plan.jobs);
     let (lines, launched) = (&past.lines, past.launched.as_str());
-    let own = tally::own(own, lines, launched, env.rank);
+    let own = beat::own(own, lines, launched, env.rank);
     out.monitor.beat = Beat {
         device: gpu::name(run.device.device),
         // Every job ends in the last stage, so that a number of jobs tells nothing.
@@ -315,7 +313,7 @@ fn begin(run: &RankSetup, queue: &JobQueue, past: &JournalHistory, out: &mut Led
         ..own
     };
     if env.rank == 0 {
-        let view = RunView::new(tally::before(jobs, lines, launched), env.world_size);
+        let view = RunView::new(beat::before(jobs, lines, launched), env.world_size);
         out.monitor.board = Some(Board {
             view,
             exporter: exporter(run, &out.monitor),
@@ -390,7 +388,7 @@ fn start_line(run: &RankSetup) -> RankStart {
         local_rank: env.local_rank,
         pid: std::process::id(),
         host: jobs::host::name(),
-        cpu: host::cpu_model(),
+        cpu: versions::cpu_model(),
         threads: usize::try_from(tch::get_num_threads()).ok(),
         rounding: rounding(),
         device: gpu::name(device.device),

@@ -19,7 +19,7 @@ use crate::eval::lease::{BlockCut, Leases};
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
 use crate::eval::rank::history::JournalHistory;
-use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use tcpstore::StoreAddr;
 

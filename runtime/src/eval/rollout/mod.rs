@@ -8,7 +8,7 @@
 //!              ├─► pictures       what environments show, for the page of the run
 //!              └─► recording      dataset and videos, then the line in the journal
 //! ```
-//! A job knows the [`crate::eval::setup::rank_setup::RankSetup`] and its [`job::task::Task`], and
+//! A job knows the [`crate::eval::rank_setup::RankSetup`] and its [`job::task::Task`], and
 //! changes nothing but the [`crate::eval::ledger::Ledger`].
 
 mod episode;

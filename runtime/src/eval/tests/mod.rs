@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 
 use crate::eval::monitor::Monitor;
 use crate::eval::monitor::meter::Meter;
-use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::peers::Peers;
 use crate::eval::monitor::screen::Screen;
-use crate::eval::monitor::stop::StopRequest;
+use crate::eval::monitor::stop::{LiveOrders, StopRequest};
 
 /// Returns four episodes of the scripted policy in the task `reach`, with these fields instead;
 /// null removes one.

@@ -12,7 +12,6 @@ use jobs::record_format::RecordFormat;
 
 mod demo;
 mod file;
-mod repack;
 mod root_table;
 
 use crate::env::EnvIndex;
@@ -177,7 +176,7 @@ impl DatasetThread {
 pub fn demos(path: &Path) -> Result<Vec<String>, RecordError> {
     match path.is_dir() {
         true => lerobot::names(path),
-        false => repack::names(path),
+        false => file::names(path),
     }
 }
 

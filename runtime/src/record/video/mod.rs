@@ -14,9 +14,7 @@ pub(super) mod crew;
 pub(super) mod film;
 pub(super) mod h264;
 pub(super) mod mp4;
-mod scale;
 pub(super) mod tile;
-mod track;
 pub(super) mod yuv;
 
 pub use tile::thumbnail;

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
-use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot};
-use crate::prometheus::Metrics;
+use crate::eval::monitor::view::{RankView, RunSnapshot};
+use crate::metrics::Metrics;
 
 /// Maximum number of open connections. Usually there are one or two scrapers.
 const CONNECTIONS: usize = 64;

@@ -10,24 +10,23 @@
 //! counts its memory. Environments run in processes that this one has started. Those that run in
 //! the rank itself (MuJoCo) are part of its resident memory and cannot be separated.
 
-mod gauge;
-mod processes;
-mod share;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tch::Device;
 
 use crate::clock::now;
 use crate::device::gpu;
 use crate::eval::monitor::meter::gauge::Gauge;
 
+mod gauge;
+mod processes;
+
 pub use processes::OtherProcesses;
-pub use share::GpuBusy;
 
 /// Interval of GPU samples; the driver averages over at most one second.
 const EVERY: Duration = Duration::from_secs(1);
@@ -263,10 +262,48 @@ fn gpu_part(
     Some(GpuPart { bytes, is_estimate })
 }
 
+/// Maximum time that one sample covers. After a longer gap the thread, or the machine, was asleep.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Busy time of a GPU since some beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuBusy {
+    /// Seconds in which the GPU was busy.
+    pub busy_s: f64,
+    /// Seconds that the samples cover.
+    pub seen_s: f64,
+}
+
+impl GpuBusy {
+    /// Adds a sample: the GPU was busy for `share` of the time since the previous sample.
+    pub fn add(&mut self, share: f64, since: Duration) {
+        let seconds = since.min(LONGEST).as_secs_f64();
+        self.busy_s += share.clamp(0.0, 1.0) * seconds;
+        self.seen_s += seconds;
+    }
+
+    /// Returns the busy time since `before`, or all of it if the counters have been restarted.
+    pub fn since(self, before: Self) -> Self {
+        if self.seen_s < before.seen_s {
+            return self;
+        }
+        Self {
+            busy_s: (self.busy_s - before.busy_s).max(0.0),
+            seen_s: self.seen_s - before.seen_s,
+        }
+    }
+
+    /// Returns the utilization from 0 to 1; `None` if no time is covered.
+    pub fn share(self) -> Option<f64> {
+        (self.seen_s > 0.0).then(|| (self.busy_s / self.seen_s).clamp(0.0, 1.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::{Command, Stdio};
+
+    use super::*;
 
     #[test]
     fn a_job_has_the_memory_of_processes_that_ran_in_it_and_no_other() {
@@ -328,5 +365,28 @@ mod tests {
         peaks.add(3, part(60, true));
         peaks.add(3, None);
         assert_eq!(peaks, peak(part(10, false)));
+    }
+
+    #[test]
+    fn a_sample_stands_for_the_time_since_the_one_before() {
+        let mut busy = GpuBusy::default();
+        assert_eq!(busy.share(), None);
+        busy.add(1.0, Duration::from_secs(1));
+        busy.add(0.0, Duration::from_secs(3));
+        assert_eq!(busy.share(), Some(0.25));
+        let before = busy;
+        busy.add(0.5, Duration::from_secs(2));
+        assert_eq!(busy.since(before).share(), Some(0.5));
+        assert_eq!(busy.since(busy).share(), None, "no time has passed");
+    }
+
+    #[test]
+    fn a_sleep_of_the_machine_is_not_work_and_a_new_beginning_is_not_negative() {
+        let of = |busy_s, seen_s| GpuBusy { busy_s, seen_s };
+        let mut busy = GpuBusy::default();
+        busy.add(1.0, Duration::from_secs(3600));
+        assert_eq!(busy, of(5.0, 5.0));
+        let again = of(1.0, 4.0);
+        assert_eq!(again.since(busy), again);
     }
 }

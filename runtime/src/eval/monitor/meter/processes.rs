@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::host::bytes_in;
+use crate::versions::bytes_in;
 
 /// Processes of this one that belong to no environment, such as those of trackers.
 #[derive(Clone, Debug, Default)]

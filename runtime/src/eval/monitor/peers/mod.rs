@@ -8,10 +8,8 @@
 //! second on one core (benches/README.md). A heartbeat is two of them, a set and a question, and a
 //! rank that waits needs two more.
 
-mod reconnect;
-pub mod watch;
-
 use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -19,9 +17,11 @@ use jobs::rank_env::RankEnv;
 use tcpstore::{Store, StoreAddr, StoreError};
 
 use crate::clock::now;
+use crate::eval::monitor::Every;
 use crate::eval::monitor::beat::Beat;
-use crate::eval::monitor::peers::reconnect::Reconnect;
 use crate::eval::monitor::peers::watch::{Outlook, STILL, Watch};
+
+pub mod watch;
 
 /// Time limit for the first connection to the store; the ranks of a node start within seconds of
 /// each other.
@@ -151,7 +151,7 @@ impl Peers {
         if let (Err(err), Some(reconnect)) = (&reason, &mut self.reconnect)
             && !err.is_missing()
         {
-            reconnect.begin(reconnect::EVERY);
+            reconnect.begin(AGAIN);
         }
         let reason = reason.ok().flatten()?;
         Some(String::from_utf8_lossy(&reason).into_owned())
@@ -321,7 +321,7 @@ impl Peers {
                     if let Some(reconnect) = &mut self.reconnect {
                         reconnect.begin(Duration::ZERO);
                     }
-                    if self.adopt_new(reconnect::LONGEST) {
+                    if self.adopt_new(LONGEST_ATTEMPT) {
                         self.publish(beat);
                     }
                 }
@@ -406,6 +406,67 @@ fn beat_key(rank: usize) -> String {
 )]
 fn pause(every: Duration) {
     thread::sleep(every);
+}
+
+/// Time limit of one attempt to reconnect.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// An attempt may take somewhat longer than its limit.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(6);
+
+/// Time from the start of an attempt to the next one, while there is something else to do.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The attempts to reconnect to one store, on a thread of their own: the steps of the simulation go
+/// on meanwhile.
+struct Reconnect {
+    addr: StoreAddr,
+    world_size: usize,
+    /// When the last attempt began.
+    tried: Every,
+    /// The attempt that is under way.
+    attempt: Option<Receiver<Result<Store, StoreError>>>,
+}
+
+impl Reconnect {
+    /// Creates the attempts to reach the store at `addr`; none has begun.
+    pub fn new(addr: StoreAddr, world_size: usize) -> Self {
+        Self {
+            addr,
+            world_size,
+            tried: Every::default(),
+            attempt: None,
+        }
+    }
+
+    /// Begins an attempt, unless one is under way or began less than `pause` ago.
+    pub fn begin(&mut self, pause: Duration) {
+        if self.attempt.is_some() || !self.tried.due(pause, now()) {
+            return;
+        }
+        let (done, attempt) = channel();
+        let (addr, world_size) = (self.addr.clone(), self.world_size);
+        let connect = move || drop(done.send(Store::connect(&addr, world_size, false, ATTEMPT)));
+        let named = thread::Builder::new().name("rrun-reconnect".to_owned());
+        match named.spawn(connect) {
+            Ok(_) => self.attempt = Some(attempt),
+            Err(err) => tracing::warn!(%err, "no thread to reach the store again"),
+        }
+    }
+
+    /// Waits for the end of the attempt that is under way, and returns its store if it succeeds.
+    pub fn ended_within(&mut self, wait: Duration) -> Option<Store> {
+        let connected = self.attempt.as_ref()?.recv_timeout(wait);
+        if matches!(connected, Err(RecvTimeoutError::Timeout)) {
+            return None;
+        }
+        self.attempt = None;
+        let connected = connected.ok()?;
+        connected
+            .inspect(|_| tracing::warn!(addr = %self.addr, "connected to the store again"))
+            .inspect_err(|err| tracing::warn!(%err, "the store is unreachable"))
+            .ok()
+    }
 }
 
 #[cfg(test)]

@@ -8,34 +8,32 @@
 //! Only rank 0 has them. Nothing here ends a run or makes it wait, except for a limited time at its
 //! end: a tracker has a thread and a mailbox of its own, and one that fails is reported once.
 
-mod ending;
-mod mailbox;
-mod point;
-mod python;
-mod tensorboard;
-
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use jobs::job::{Job, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::tracking::{Tracker, TrackingArgs};
 use report::Report;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use crate::clock::{now, unix_seconds};
 use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::stop::StopRequest;
-use crate::eval::monitor::tracking::ending::RunEnding;
-use crate::eval::monitor::tracking::mailbox::{Mailbox, Message, Notes};
-use crate::eval::monitor::tracking::point::{Points, last_point};
-use crate::eval::monitor::view::snapshot::RunSnapshot;
+use crate::eval::monitor::tracking::point::{Point, Points, RunEnding, last_point};
+use crate::eval::monitor::view::RunSnapshot;
+use crate::inbox::Inbox;
 use crate::python::find_interpreter;
+
+mod point;
+mod python;
+mod tensorboard;
 
 /// Time in which trackers may take what is left at the end of a run.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -253,6 +251,102 @@ fn policy(job: &Job) -> String {
     match job.policy_config.get("model_path").and_then(Value::as_str) {
         Some(path) => format!("{} {path}", job.policy_type),
         None => job.policy_type.clone(),
+    }
+}
+
+/// Maximum number of waiting messages: more than an hour of a tracker that takes none. A point has
+/// less than 100 bytes for each value that has changed.
+const MOST_MESSAGES: usize = 512;
+
+/// What a tracker is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// The state of the run at a moment.
+    Point(Point),
+    /// The end of the run, after which nothing comes.
+    Ending(Box<RunEnding>),
+}
+
+/// The messages that a tracker has not taken yet.
+#[derive(Debug)]
+pub struct Mailbox {
+    /// The messages.
+    pub inbox: Inbox<Message>,
+    left_out: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+/// What a tracker has to say to the user, which the loop of rank 0 prints.
+#[derive(Clone, Debug)]
+pub struct Notes(pub Tracker, pub Sender<String>);
+
+impl Mailbox {
+    /// Creates an empty mailbox.
+    ///
+    /// # Errors
+    /// Returns why no descriptor is left.
+    pub fn new() -> Result<Self, String> {
+        Ok(Self {
+            inbox: Inbox::new().map_err(|err| err.to_string())?,
+            left_out: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a message, and drops the oldest point if there are too many.
+    pub fn put(&self, message: Message) {
+        let is_full = self.inbox.put_within(MOST_MESSAGES, message);
+        self.left_out.fetch_add(is_full.into(), Ordering::Relaxed);
+    }
+
+    /// Returns the number of points that were left out.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// Asks the tracker to end at once.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.inbox.ring();
+    }
+
+    /// Returns whether the tracker is to end at once.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// Waits for a message; `None` if the tracker is to end at once.
+    pub fn wait(&self) -> Option<Message> {
+        loop {
+            self.inbox.silence();
+            if self.is_closed() {
+                return None;
+            }
+            if let Some(message) = self.inbox.take_one() {
+                return Some(message);
+            }
+            // An interrupted wait is repeated.
+            poll(&mut [PollFd::new(&self.inbox.bell(), PollFlags::IN)], None).ok();
+        }
+    }
+}
+
+impl Notes {
+    /// Tells the user something.
+    pub fn say(&self, text: &str) {
+        // The run may be over already.
+        self.1.send(format!("{}: {text}", self.0.name())).ok();
+    }
+
+    /// Warns the user.
+    pub fn warn(&self, text: &str) {
+        let warning = format!("warning: {}: {text}", self.0.name());
+        self.1.send(warning).ok();
+    }
+
+    /// Tells the user why the tracker ends before its run.
+    pub fn give_up(&self, why: &str) {
+        self.warn(&format!("{why}; the run goes on without it"));
     }
 }
 

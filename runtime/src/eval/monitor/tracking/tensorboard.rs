@@ -23,7 +23,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::clock::unix_seconds;
-use crate::eval::monitor::tracking::mailbox::{Mailbox, Message};
+use crate::eval::monitor::tracking::{Mailbox, Message};
 
 /// Writes the event file of a run: its configuration, the points that come, and its end.
 ///

@@ -255,3 +255,40 @@ fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
     drop(hangs.start());
     assert!(begun.elapsed() < STOP_LIMIT);
 }
+
+fn point(step: u64) -> Message {
+    Message::Point(Point {
+        step,
+        ..Point::default()
+    })
+}
+
+#[test]
+fn messages_come_out_in_order() {
+    let mailbox = Mailbox::new().unwrap();
+    mailbox.put(point(1));
+    mailbox.put(point(2));
+    assert_eq!(mailbox.wait(), Some(point(1)));
+    assert_eq!(mailbox.wait(), Some(point(2)));
+    assert_eq!((mailbox.inbox.take_one(), mailbox.left_out()), (None, 0));
+}
+
+#[test]
+fn a_full_mailbox_keeps_the_newest_points_and_the_end() {
+    let mailbox = Mailbox::new().unwrap();
+    (0..MOST_MESSAGES as u64 + 5).for_each(|step| mailbox.put(point(step)));
+    let ending = Message::Ending(Box::default());
+    mailbox.put(ending.clone());
+    assert_eq!(mailbox.wait(), Some(point(6)));
+    assert_eq!(mailbox.left_out(), 6);
+    assert_eq!(mailbox.inbox.take().pop(), Some(ending));
+}
+
+#[test]
+fn a_tracker_that_waits_is_woken_to_end() {
+    let mailbox = std::sync::Arc::new(Mailbox::new().unwrap());
+    let waiting = std::sync::Arc::clone(&mailbox);
+    let tracker = std::thread::spawn(move || waiting.wait());
+    mailbox.close();
+    assert_eq!(tracker.join().unwrap(), None);
+}

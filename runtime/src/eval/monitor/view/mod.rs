@@ -1,17 +1,17 @@
-//! The state of a whole run, computed from the heartbeats of its ranks. Pure: no I/O and no clock
-//! of its own.
-
-pub mod snapshot;
-#[cfg(test)]
-mod tests;
+//! The state of a whole run, computed from the heartbeats of its ranks, and how it is shown at one
+//! moment: a summary or a table. Pure: no I/O and no clock of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use jobs::count::counted;
 use jobs::job::JobIndex;
+use report::stats::Solved;
 
 use crate::eval::monitor::beat::{Beat, JobTally};
-use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot, time_for};
+
+#[cfg(test)]
+mod tests;
 
 /// Time span over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -125,5 +125,231 @@ impl RankPast {
             },
             still: still.filter(|_| beat.steps > 0).unwrap_or_default(),
         }
+    }
+}
+
+/// Maximum number of remarks at a time.
+const REMARKS: usize = 3;
+
+/// A rank is reported as slow if it needs this many times as long as the median rank.
+const SLOW: f64 = 1.5;
+
+/// It also has to need this much longer.
+const SLOW_BY: Duration = Duration::from_secs(60);
+
+/// A rank is reported as still after this long without a step.
+const STILL: Duration = Duration::from_secs(30);
+
+/// The state of a whole run at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSnapshot {
+    /// One entry for each rank.
+    pub ranks: Vec<RankView>,
+    /// Number of jobs, or parts of jobs, that ranks have finished in this launch.
+    pub jobs_done: u64,
+    /// Number of jobs that are assigned to ranks; 0 with leases, or if jobs are split.
+    pub jobs: u64,
+    /// Number of finished episodes, including those of earlier launches.
+    pub done: u64,
+    /// Number of episodes in all, if known.
+    pub expected: Option<u64>,
+    /// Number of finished episodes that were successful.
+    pub solved: u64,
+    /// Number of policies of the jobs.
+    pub policies: usize,
+    /// Whether some jobs are variants.
+    pub has_variants: bool,
+    /// Number of finished episodes that an error ended.
+    pub errors: u64,
+    /// Episodes per second over the last minute.
+    pub rate: f64,
+    /// Time until the last rank is done, at the current rates.
+    pub left: Option<Duration>,
+    /// Finished episodes by job; without a tracker, only those of earlier launches.
+    pub by_job: BTreeMap<JobIndex, JobTally>,
+}
+
+/// The state of one rank at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankView {
+    /// Its last heartbeat.
+    pub beat: Beat,
+    /// Episodes per second over the last minute.
+    pub rate: f64,
+    /// Steps per second over the last minute.
+    pub steps_per_s: f64,
+    /// Share of the last minute in which environments were at work, 0 to 1.
+    pub sim_busy: f64,
+    /// Share of the last minute in which the policy ran inference, 0 to 1.
+    pub infer_busy: f64,
+    /// Share of the last minute in which its GPU was busy, for any process; `None` if the driver
+    /// does not report it.
+    pub gpu_busy: Option<f64>,
+    /// Time until the rank is done.
+    pub left: Option<Duration>,
+    /// How long it has made no progress after its first step.
+    pub still: Duration,
+}
+
+impl RunSnapshot {
+    /// Returns the time until the slowest rank is done; with leases, until all ranks together are.
+    pub fn time_left(&self) -> Option<Duration> {
+        let busy = || self.ranks.iter().filter(|rank| !rank.beat.arrived);
+        if busy().all(|rank| rank.left.is_some()) {
+            return busy().filter_map(|rank| rank.left).max();
+        }
+        time_for(self.expected?.saturating_sub(self.done), self.rate)
+    }
+
+    /// Returns remarks about ranks that are slow or still.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lefts: Vec<_> = self.ranks.iter().filter_map(|rank| rank.left).collect();
+        lefts.sort_unstable();
+        let middle = lefts.get((lefts.len().max(1) - 1) / 2);
+        let middle = middle.copied().unwrap_or_default();
+        let slow = middle.mul_f64(SLOW).max(middle + SLOW_BY);
+        let mut remarks = Vec::new();
+        for (rank, view) in self.ranks.iter().enumerate() {
+            let left = view.left.filter(|left| *left > slow && lefts.len() > 1);
+            if view.beat.arrived {
+                continue;
+            } else if view.still >= STILL {
+                remarks.push(format!("rank {rank}: no step for {}", clock(view.still)));
+            } else if let Some(left) = left {
+                let (left, middle) = (clock(left), clock(middle));
+                remarks.push(format!(
+                    "rank {rank} is slow: {left} left, {middle} in the middle"
+                ));
+            }
+        }
+        if remarks.len() > REMARKS {
+            let more = remarks.split_off(REMARKS).len();
+            remarks.push(format!("{more} more ranks are slow or still"));
+        }
+        remarks
+    }
+
+    /// Returns one line about the whole run.
+    pub fn summary(&self) -> String {
+        let of = self.expected.map(|expected| format!("/{expected}"));
+        let of = of.unwrap_or_default();
+        let jobs = match self.jobs {
+            0 => String::new(),
+            jobs => format!("{}/{jobs} jobs, ", self.jobs_done),
+        };
+        let mut text = format!("{jobs}{}{of} episodes", self.done);
+        if self.policies > 1 {
+            text += &format!(", {} solved by {} policies", self.solved, self.policies);
+        } else if self.has_variants {
+            text += &format!(", {} solved, with variations", self.solved);
+        } else if self.done > 0 {
+            let solved = Solved::new(self.solved, self.done);
+            text += &format!(", {}", solved.share());
+        }
+        if self.errors > 0 {
+            text += &format!(", {}", counted(self.errors, "error"));
+        }
+        if self.rate > 0.0 {
+            text += &format!(", {} episodes/s", short(self.rate));
+        }
+        if let Some(left) = self.left {
+            text += &format!(", {} left", clock(left));
+        }
+        text
+    }
+
+    /// Returns a table with a row for each rank and a line for all. At most `rows` ranks are shown:
+    /// those that need the most time.
+    pub fn table(&self, rows: usize) -> Vec<String> {
+        let mut shown: Vec<usize> = (0..self.ranks.len()).collect();
+        if shown.len() > rows {
+            shown.sort_by_key(|rank| {
+                std::cmp::Reverse(self.ranks[*rank].left.unwrap_or(Duration::MAX))
+            });
+            shown.truncate(rows);
+            shown.sort_unstable();
+        }
+        let names = shown.iter().map(|rank| &self.ranks[*rank].beat.job);
+        let width = names.map(|name| name.chars().count()).max();
+        let width = width.unwrap_or(0).clamp(3, 32);
+        let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
+        let gpu = if has_gpus { "   gpu" } else { "" };
+        let mut lines = vec![format!(
+            "rank  {:<width$}     episodes  solved   steps/s   sim  infer{gpu}      left  device",
+            "job"
+        )];
+        lines.extend(shown.iter().map(|rank| self.row(*rank, width, has_gpus)));
+        if shown.len() < self.ranks.len() {
+            lines.push(format!(
+                "      … and {} ranks that will be done before them",
+                self.ranks.len() - shown.len()
+            ));
+        }
+        lines.push(format!(" all  {}", self.summary()));
+        let remarks = self.remarks().into_iter();
+        lines.extend(remarks.map(|remark| format!("      {remark}")));
+        lines
+    }
+
+    fn row(&self, rank: usize, width: usize, has_gpus: bool) -> String {
+        let view = &self.ranks[rank];
+        let beat = &view.beat;
+        let job: String = match beat.arrived {
+            true => "done".to_owned(),
+            false => beat.job.chars().take(width).collect(),
+        };
+        let episodes = match beat.of {
+            0 => beat.done.to_string(),
+            of => format!("{}/{of}", beat.done),
+        };
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let left = view.left.map_or_else(|| "?".to_owned(), clock);
+        let gpu = match (has_gpus, view.gpu_busy) {
+            (false, _) => String::new(),
+            (true, None) => format!("  {:>4}", "-"),
+            (true, Some(share)) => format!("  {:>4}", percent(share)),
+        };
+        let device = match (beat.gpu_used, beat.gpu_total) {
+            (used, total) if total > 0 => {
+                format!("{} {:.1}/{:.1} GiB", beat.device, gib(used), gib(total))
+            }
+            _ => beat.device.clone(),
+        };
+        format!(
+            "{rank:>4}  {job:<width$}  {episodes:>11}  {:>6}  {:>8}  {:>4}  {:>5}{gpu}  {left:>8}  {device}",
+            beat.solved,
+            short(view.steps_per_s),
+            percent(view.sim_busy),
+            percent(view.infer_busy),
+        )
+    }
+}
+
+/// Returns the time that so many episodes take at so many a second.
+pub fn time_for(episodes: u64, rate: f64) -> Option<Duration> {
+    (rate > 0.0).then(|| Duration::from_secs_f64((episodes as f64 / rate).min(1e9)))
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+/// Formats a number with about three digits.
+fn short(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 1.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// Formats a duration as `1:02:03` or `2:03`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
     }
 }

@@ -17,7 +17,7 @@ use tcpstore::Store;
 
 use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::extract::Extract;
-use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 
 /// From this world size on, rank 0 reads the journals for all ranks when a round begins. With fewer

@@ -33,8 +33,8 @@ use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::schedule::company::Retries;
-use crate::eval::rollout::schedule::feed::{Episodes, Feed};
 use crate::eval::rollout::schedule::group::Group;
+use crate::eval::rollout::schedule::{Episodes, Feed};
 use crate::eval::stop::Stop;
 use crate::policy::FailedRows;
 

@@ -11,10 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock::{now, timespec};
 use crate::env::{self, AnswerBatch, EnvError, NewEnv, VectorEnv};
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task::Task;
-use crate::eval::rollout::schedule;
-use crate::eval::rollout::schedule::feed::Episodes;
-use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::rollout::schedule::{self, Episodes};
 use crate::eval::stop::Stop;
 use crate::inbox::Inbox;
 use crate::policy::Inferred;

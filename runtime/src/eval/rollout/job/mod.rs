@@ -6,7 +6,6 @@
 
 pub mod builds;
 pub mod context;
-pub mod latency;
 pub mod task;
 
 use std::time::SystemTime;
@@ -20,14 +19,13 @@ use jobs::time::rfc3339;
 use crate::env::EnvSpec;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::EnvBuild;
-use crate::eval::rollout::job::context::ActiveJob;
-use crate::eval::rollout::job::latency::StepLatency;
+use crate::eval::rollout::job::context::{ActiveJob, StepLatency};
 use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::recording::Recording;
-use crate::eval::rollout::schedule::feed::Episodes;
-use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::rollout::schedule::Episodes;
 use crate::eval::stop::Stop;
 use crate::policy::{PolicyFacts, PolicyThread};
 use crate::record::Amount;

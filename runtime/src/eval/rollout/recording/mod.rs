@@ -12,8 +12,8 @@ use jobs::episode::Episode;
 
 use crate::env::{EnvIndex, EnvSpec};
 use crate::eval::ledger::Ledger;
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task::Task;
-use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::record::{Amount, EpisodeEnd, Estimate, Finished, RecordPlan, Recorder};
 

@@ -13,9 +13,9 @@ use jobs::rules::is_filmed;
 
 use crate::env::EnvSpec;
 use crate::eval::ledger::Ledger;
+use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::recording::leftovers;
-use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::record::{CameraSize, DatasetPlan, EarlierDemos, GridPlan, VideoPlan};
 

@@ -10,8 +10,7 @@ use crate::env::{Answer, EnvIndex};
 use crate::eval::lease::Leases;
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::schedule::company::Occupant;
-use crate::eval::rollout::schedule::feed::Feed;
-use crate::eval::rollout::schedule::{DueStep, Turn};
+use crate::eval::rollout::schedule::{DueStep, Feed, Turn};
 use crate::policy::Chunk;
 
 /// A group of environments that step and infer together.
@@ -313,7 +312,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::env::{EnvError, Observation};
-    use crate::eval::rollout::schedule::feed::Episodes;
+    use crate::eval::rollout::schedule::Episodes;
 
     #[test]
     fn whoever_has_not_answered_is_named_with_its_step() {

@@ -5,6 +5,9 @@
 //! step. What it does not take is offered again, so that no episode waits for an environment while
 //! another is free.
 //!
+//! An episode that is offered stays in the [`Feed`], at the front, until it starts: in that
+//! environment or, if another is free first, there.
+//!
 //! An episode belongs to an environment from its start. None is started beyond the last, and every
 //! started episode is waited for. So N episodes are the first N, not the N that end first: stopping
 //! after N ends would favour short, successful episodes.
@@ -17,20 +20,21 @@
 //! group, the other steps. The number of an episode decides its group, not which environment is
 //! free first, so a run is reproducible.
 
-pub mod action_queue;
-pub mod company;
-pub mod feed;
-pub mod group;
-#[cfg(test)]
-mod tests;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+
+use jobs::placement::Share;
 
 use crate::env::EnvIndex;
 use crate::eval::lease::Leases;
 use crate::eval::rollout::schedule::company::{Occupant, Retries};
 use crate::eval::rollout::schedule::group::Group;
+
+pub mod action_queue;
+pub mod company;
+pub mod group;
+#[cfg(test)]
+mod tests;
 
 /// Splits the environments into at most `count` contiguous ranges that are as equal as possible.
 /// `together` returns the environments that only step together with one: they stay in one group.
@@ -125,4 +129,124 @@ pub struct DueStep {
     pub is_held: bool,
     /// The episode that the environment may begin if this step ends the one before.
     pub next: Option<u64>,
+}
+
+/// Episode numbers in ascending order. An iterator, because a job in steps has too many to store.
+pub type Numbers = Box<dyn Iterator<Item = u64>>;
+
+/// The episodes of one build of the environments.
+pub enum Episodes {
+    /// A fixed list of episodes.
+    These(Vec<u64>),
+    /// As many episodes as fit into the job's steps. How many they are is not known in advance, so
+    /// the builds of a job take turns with the numbers of episodes.
+    Steps {
+        /// Number of the build within the job.
+        build: usize,
+        /// Number of builds, at least 1.
+        of: usize,
+    },
+    /// The episodes that the rank gets leases for.
+    Leased,
+}
+
+/// The episodes of a group that have not started yet.
+pub struct Feed {
+    /// One for all environments or, if episodes belong to environments, one for each.
+    lanes: Vec<Lane>,
+    /// Whether leases are asked for more.
+    is_leased: bool,
+}
+
+struct Lane {
+    /// Episodes that were offered and not taken, in ascending order.
+    offered: VecDeque<u64>,
+    numbers: Numbers,
+}
+
+impl Feed {
+    /// Returns those of `episodes` that are for the environments `envs` of `num_envs`. Those of a
+    /// shared job belong to environments, so that each environment has the same ones at any number
+    /// of ranks. Those of another job go to any free environment.
+    pub fn new(
+        episodes: &Episodes,
+        envs: Range<usize>,
+        num_envs: usize,
+        share: Option<Share>,
+    ) -> Self {
+        let numbers = |slot: usize| -> Numbers {
+            let envs = envs.clone();
+            match (episodes, share) {
+                (Episodes::Leased, _) => Box::new(std::iter::empty()),
+                (Episodes::These(these), None) => Box::new(deal(these.clone(), num_envs, envs)),
+                (Episodes::These(these), Some(share)) => {
+                    let is_own = move |episode: &u64| share.slot(*episode) == Some(slot);
+                    Box::new(these.clone().into_iter().filter(is_own))
+                }
+                (Episodes::Steps { build, of }, None) => {
+                    Box::new(deal(0.., num_envs, envs).skip(*build).step_by(*of))
+                }
+                (Episodes::Steps { build, of }, Some(share)) => {
+                    Box::new(share.numbers(slot).skip(*build).step_by(*of))
+                }
+            }
+        };
+        let is_leased = matches!(episodes, Episodes::Leased);
+        let lanes = match share {
+            Some(_) if !is_leased => envs.clone().map(numbers).collect(),
+            _ => vec![numbers(0)],
+        };
+        Self::of(lanes, is_leased)
+    }
+
+    /// Returns a feed with these lanes: one for each environment, or one for all.
+    fn of(lanes: Vec<Numbers>, is_leased: bool) -> Self {
+        let lane = |numbers| Lane {
+            offered: VecDeque::new(),
+            numbers,
+        };
+        let lanes = lanes.into_iter().map(lane).collect();
+        Self { lanes, is_leased }
+    }
+
+    /// Removes the next episode for the environment in `slot`.
+    pub fn next(&mut self, slot: usize, leases: &mut Option<Leases>) -> Option<u64> {
+        let leases = leases.as_mut().filter(|_| self.is_leased);
+        let lane = self.lane(slot)?;
+        let known = lane.offered.pop_front().or_else(|| lane.numbers.next());
+        known.or_else(|| leases?.next_episode())
+    }
+
+    /// Returns an episode for each of these slots, as far as there are any: what each may start
+    /// next if all end now. They are not removed, and no lease is asked for.
+    pub fn offer(&mut self, slots: &[usize], leases: &mut Option<Leases>) -> Vec<Option<u64>> {
+        let mut leases = leases.as_mut().filter(|_| self.is_leased);
+        let mut given = vec![0; self.lanes.len()];
+        let offers = slots.iter().map(|&slot| {
+            let lane = self.lane(slot)?;
+            let given = match &mut given[..] {
+                [for_all] => for_all,
+                of_each => &mut of_each[slot],
+            };
+            if *given == lane.offered.len() {
+                let queued = || leases.as_mut()?.queued();
+                lane.offered.push_back(lane.numbers.next().or_else(queued)?);
+            }
+            *given += 1;
+            Some(lane.offered[*given - 1])
+        });
+        offers.collect()
+    }
+
+    /// Removes an episode that an environment has begun.
+    pub fn take(&mut self, episode: u64) {
+        for lane in &mut self.lanes {
+            lane.offered.retain(|offered| *offered != episode);
+        }
+    }
+
+    fn lane(&mut self, slot: usize) -> Option<&mut Lane> {
+        let slot = if self.lanes.len() == 1 { 0 } else { slot };
+        self.lanes.get_mut(slot)
+    }
 }

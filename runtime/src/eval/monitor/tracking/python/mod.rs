@@ -17,8 +17,8 @@ use jobs::tracking::Tracker;
 use serde_json::{Map, Value, json};
 
 use crate::eval::monitor::meter::OtherProcesses;
-use crate::eval::monitor::tracking::mailbox::{Mailbox, Message, Notes};
 use crate::eval::monitor::tracking::point::Point;
+use crate::eval::monitor::tracking::{Mailbox, Message, Notes};
 use crate::python::{Cause, Loss, Module, Program, Said, Worker, close_all};
 
 /// Maximum number of values in a packet: names have up to 240 bytes, and a packet up to 208 KiB.

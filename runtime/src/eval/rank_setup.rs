@@ -24,7 +24,7 @@ use tcpstore::Store;
 
 use crate::console::{self, Level};
 use crate::device::{Decision, gpu};
-use crate::eval::setup::placement::{self, RankPlacement};
+use crate::eval::placement::{self, RankPlacement};
 use crate::eval::stop::Stop;
 use crate::{env, policy};
 

@@ -7,20 +7,18 @@
 //! ```
 //! Several lines share a sync if episodes are short, see [`SyncPace`].
 
-mod sync_pace;
-pub mod totals;
-
 use std::time::{Duration, Instant};
 
+use jobs::costs::Costs;
 use jobs::episode::Episode;
 use jobs::journal::{Journal, Line};
 
 use crate::clock::now;
 use crate::eval::lease::Leases;
-use crate::eval::ledger::sync_pace::SyncPace;
-use crate::eval::ledger::totals::Totals;
 use crate::eval::monitor::{Event, Monitor};
 use crate::eval::stop::Stop;
+use crate::metrics::Latency;
+use crate::policy::Shortage;
 
 /// What a rank has done, and who is told of it.
 pub struct Ledger {
@@ -189,13 +187,117 @@ impl Ledger {
     }
 }
 
+/// The pause after a sync takes this many times as long as the sync: syncs take at most a twentieth
+/// of the loop's time.
+const PAUSE: u32 = 19;
+
+/// Longest pause, and with it the longest time that a line waits: what a crash of the machine may
+/// cost.
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// Decides when the journal lines of finished episodes are synced to disk. Pure: no I/O and no clock
+/// of its own.
+///
+/// ```text
+/// line ── sync ── pause ──┬─ no line: nothing ── line ── sync …
+///                         └─ lines: one sync for all of them
+/// ```
+/// A line that comes after the pause is synced at once, as are all lines of environments whose
+/// episodes take longer than that. The pause is a multiple of what the last sync took, so that
+/// slow disks cost short episodes no more than fast ones do.
+#[derive(Debug, Default)]
+pub struct SyncPace {
+    /// End of the pause after the last sync.
+    rested: Option<Instant>,
+    /// Time at which the oldest line was written that is not synced.
+    waits: Option<Instant>,
+}
+
+impl SyncPace {
+    /// Records that a line was written.
+    pub fn on_line(&mut self, now: Instant) {
+        self.waits.get_or_insert(now);
+    }
+
+    /// Records a sync.
+    pub fn on_sync(&mut self, began: Instant, ended: Instant) {
+        let took = ended.saturating_duration_since(began);
+        self.rested = Some(ended + took.saturating_mul(PAUSE).min(LONGEST));
+        self.waits = None;
+    }
+
+    /// Returns when the lines that wait have to be synced; `None` if none waits.
+    pub fn due(&self) -> Option<Instant> {
+        let waits = self.waits?;
+        Some(self.rested.map_or(waits, |rested| rested.max(waits)))
+    }
+}
+
+/// Counters of one job in one rank, for its last journal line.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// What is counted as the journal has it.
+    pub costs: Costs,
+    /// Number of steps whose action had a value out of bounds.
+    pub out_of_bounds: u64,
+    /// Duration of a policy call.
+    pub infer: Latency,
+    /// Duration of a group's turn: that of its slowest step, including its wait for a CPU core.
+    pub sim: Latency,
+    /// Time in which the policy ran inference; see [`Totals::infer_busy`].
+    pub inferred: Duration,
+    /// Time in which a planner had at least one question.
+    pub thinking: Busy,
+    /// Time in which at least one environment was at work.
+    pub sim_busy: Busy,
+    /// Memory shortages that the policy reported.
+    pub shortage: Shortage,
+}
+
+impl Totals {
+    /// Returns the time in which the policy ran inference, or a planner had at least one question.
+    pub fn infer_busy(&self) -> Duration {
+        self.inferred + self.thinking.total
+    }
+}
+
+/// The total length of the union of overlapping time spans.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Busy {
+    at_work: usize,
+    since: Option<Instant>,
+    /// The total so far, without a span that is still open.
+    pub total: Duration,
+}
+
+impl Busy {
+    /// Starts `count` spans at `now`.
+    pub fn begin(&mut self, count: usize, now: Instant) {
+        self.at_work += count;
+        if self.at_work > 0 {
+            self.since.get_or_insert(now);
+        }
+    }
+
+    /// Ends one span at `now`.
+    pub fn end(&mut self, now: Instant) {
+        self.at_work = self.at_work.saturating_sub(1);
+        if self.at_work == 0
+            && let Some(since) = self.since.take()
+        {
+            self.total += now.saturating_duration_since(since);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use super::*;
     use jobs::{journal, samples};
 
-    use super::*;
+    use crate::clock::now;
 
     fn episode(number: u64) -> Episode {
         samples::episode(0, "a", number)
@@ -236,5 +338,50 @@ mod tests {
         out.episode(episode(0)).unwrap();
         out.write(&Line::from(episode(1))).unwrap();
         assert_eq!(out.monitor.beat.done, 1);
+    }
+
+    #[test]
+    fn the_first_line_and_one_after_a_pause_are_due_at_once() {
+        let (mut pace, start) = (SyncPace::default(), now());
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(pace.due(), None);
+        pace.on_line(at(0));
+        assert_eq!(pace.due(), Some(at(0)));
+        pace.on_sync(at(0), at(2));
+        assert_eq!(pace.due(), None);
+        pace.on_line(at(100));
+        assert_eq!(pace.due(), Some(at(100)));
+    }
+
+    #[test]
+    fn lines_during_the_pause_share_the_sync_at_its_end() {
+        let (mut pace, start) = (SyncPace::default(), now());
+        let at = |ms| start + Duration::from_millis(ms);
+        pace.on_sync(at(0), at(2));
+        pace.on_line(at(5));
+        pace.on_line(at(30));
+        assert_eq!(pace.due(), Some(at(2 + 38)));
+    }
+
+    #[test]
+    fn no_line_waits_longer_than_the_longest_pause_however_slow_the_disk() {
+        let (mut pace, start) = (SyncPace::default(), now());
+        let at = |ms| start + Duration::from_millis(ms);
+        pace.on_sync(at(0), at(3_000));
+        pace.on_line(at(3_001));
+        assert_eq!(pace.due(), Some(at(3_250)));
+    }
+
+    #[test]
+    fn overlapping_spans_count_once() {
+        let (mut busy, start) = (Busy::default(), now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        busy.begin(1, at(0));
+        busy.begin(1, at(2));
+        busy.end(at(3));
+        busy.end(at(5));
+        busy.begin(1, at(10));
+        busy.end(at(11));
+        assert_eq!(busy.total, Duration::from_secs(6));
     }
 }
