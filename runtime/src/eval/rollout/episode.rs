@@ -7,7 +7,7 @@ use jobs::episode::{End, FeltLatency};
 use jobs::job::Rollout;
 
 use crate::clock::now;
-use crate::env::{EnvSpec, Observation, Step};
+use crate::env::{EnvSpec, Observation};
 use crate::eval::rollout::schedule::action_queue::ActionQueue;
 use crate::policy::Window;
 use crate::record::EpisodeEnd;
@@ -79,61 +79,6 @@ pub struct Ending {
     limit: u64,
 }
 
-/// The facts about one step that can end an episode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Signs {
-    /// The success predicate holds now, or held before in this episode.
-    pub success: bool,
-    /// The environment terminated the episode.
-    pub terminated: bool,
-    /// The environment truncated the episode at its time limit.
-    pub truncated: bool,
-    /// Number of steps so far, including this one.
-    pub length: u64,
-}
-
-impl Signs {
-    /// Returns the signs of `step`; `was_solved` says whether the success predicate held before in
-    /// this episode.
-    pub fn of(step: &Step, length: u64, was_solved: bool) -> Self {
-        let Step {
-            success,
-            terminated,
-            truncated,
-            ..
-        } = *step;
-        Self {
-            success: success || was_solved,
-            terminated,
-            truncated,
-            length,
-        }
-    }
-}
-
-/// How an episode ended.
-#[derive(Clone, Copy, Debug)]
-pub struct EndedEpisode {
-    /// The outcome in the journal.
-    pub end: End,
-    /// The outcome in the dataset.
-    pub recorded: EpisodeEnd,
-}
-
-impl EndedEpisode {
-    /// Returns the outcome of an episode that ends with `step`.
-    pub fn of(end: End, step: &Step) -> Self {
-        Self {
-            end,
-            recorded: EpisodeEnd {
-                success: end == End::Success,
-                terminated: step.terminated,
-                truncated: step.truncated || end == End::TimeLimit,
-            },
-        }
-    }
-}
-
 impl Ending {
     /// Returns the rules of a job for an environment.
     pub fn new(rollout: &Rollout, env: &EnvSpec) -> Self {
@@ -155,12 +100,13 @@ impl Ending {
         }
     }
 
-    /// Returns the outcome of the episode if it ends with this step. A success is remembered and
-    /// becomes the outcome when something else ends the episode (RLinf: `success_once`). The
-    /// environment decides whether a success itself ends the episode. An ignored termination ends
-    /// nothing.
-    pub fn after(&self, signs: Signs) -> Option<End> {
-        let is_over = signs.truncated || signs.length >= self.limit;
+    /// Returns the outcome of the episode if it ends with step number `length`, from 1, after which
+    /// the success predicate holds or has held before, and which the environment has terminated or
+    /// truncated. A success is remembered and becomes the outcome when something else ends the
+    /// episode (RLinf: `success_once`). The environment decides whether a success itself ends the
+    /// episode. An ignored termination ends nothing.
+    pub fn after(&self, signs: EpisodeEnd, length: u64) -> Option<End> {
+        let is_over = signs.truncated || length >= self.limit;
         let ends = signs.terminated || (signs.success && self.ends_on_success);
         match (signs.success, ends && !self.ignores_terminations, is_over) {
             (true, true, _) | (true, _, true) => Some(End::Success),
@@ -200,12 +146,13 @@ mod tests {
             ..Rollout::default()
         };
         let ending = Ending::of(&rollout, 10, !rules.contains("goes on"));
-        let end = ending.after(Signs {
+        let length = signs.split_whitespace().next().unwrap().parse().unwrap();
+        let signs = EpisodeEnd {
             success: signs.contains("success"),
             terminated: signs.contains("terminated"),
             truncated: signs.contains("truncated"),
-            length: signs.split_whitespace().next().unwrap().parse().unwrap(),
-        });
+        };
+        let end = ending.after(signs, length);
         format!("{end:?}")
     }
 

@@ -14,7 +14,7 @@ use jobs::time::rfc3339;
 use crate::clock::now;
 use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Observation, Render, Step};
 use crate::eval::monitor::Event;
-use crate::eval::rollout::episode::{EndedEpisode, Ending, LiveEpisode, Signs};
+use crate::eval::rollout::episode::{Ending, LiveEpisode};
 use crate::eval::rollout::episode_loop::{EpisodeLoop, restart_messages};
 use crate::eval::rollout::job::builds::{GroupInferred, check_inputs};
 use crate::eval::rollout::schedule::group::Answered;
@@ -274,18 +274,16 @@ impl EpisodeLoop<'_> {
                  never be reached, use num_episodes"
             )));
         }
-        let outcome = EndedEpisode {
-            end: match success {
-                true => End::Success,
-                false => End::Terminated,
-            },
-            recorded: EpisodeEnd {
-                success,
-                terminated: true,
-                truncated: false,
-            },
+        let end = match success {
+            true => End::Success,
+            false => End::Terminated,
         };
-        self.on_end(index, env, outcome)
+        let recorded = EpisodeEnd {
+            success,
+            terminated: true,
+            truncated: false,
+        };
+        self.on_end(index, env, end, recorded)
     }
 
     /// Processes the answers of a group after all its environments have answered.
@@ -373,26 +371,33 @@ impl EpisodeLoop<'_> {
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &step.observation, now());
         }
-        let signs = Signs::of(&step, live.length, live.solved_once);
+        let mut signs = EpisodeEnd {
+            success: step.success || live.solved_once,
+            terminated: step.terminated,
+            truncated: step.truncated,
+        };
         (live.solved_once, live.solved_now) = (signs.success, step.success);
         live.out_of_bounds += u64::from(step.out_of_bounds);
         self.out.totals.out_of_bounds += u64::from(step.out_of_bounds);
-        let outcome = ending.after(signs).map(|end| EndedEpisode::of(end, &step));
+        let end = ending.after(signs, live.length);
+        signs.truncated |= end == Some(End::TimeLimit);
         if let Some(recorder) = &mut self.recording.recorder {
             recorder.step(env, action, Some(&step.processed_action), &step)?;
         }
         let looks_back = self.active.policy.looks_back;
         live.window.push(Arc::new(step.observation), looks_back);
-        match outcome {
-            Some(outcome) => self.on_end(index, env, outcome),
-            None => Ok(()),
-        }
+        end.map_or(Ok(()), |end| self.on_end(index, env, end, signs))
     }
 
     /// Hands a finished episode to the recorder, and from there to the journal, unless another rank
     /// has taken it over.
-    fn on_end(&mut self, index: usize, env: EnvIndex, outcome: EndedEpisode) -> Result<(), Stop> {
-        let EndedEpisode { end, recorded } = outcome;
+    fn on_end(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        end: End,
+        recorded: EpisodeEnd,
+    ) -> Result<(), Stop> {
         let Some(live) = self.groups[index].end(env) else {
             return Ok(());
         };
