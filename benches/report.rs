@@ -185,8 +185,6 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         language_instruction: "Pick up the cube and put it onto the mat.".to_owned(),
         wall_s: 4.321_987,
         infer_calls: 17,
-        actions_out_of_bounds: 0,
-        latency: None,
         ended: moment(second),
         error: (number == 63).then(|| "the simulator's state is not finite".to_owned()),
         dataset: Some(DemoRef {
@@ -199,8 +197,7 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
             first_frame: 200 * (number / 4) as u64,
             frames: 200,
         }),
-        episode_video: None,
-        metrics: Default::default(),
+        ..Episode::default()
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::JobIndex;
 
 /// One finished episode.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
     /// Name of the job.
     pub job: String,
@@ -121,7 +121,7 @@ impl FeltLatency {
 }
 
 /// How an episode ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// The success predicate was true.
@@ -131,6 +131,7 @@ pub enum End {
     /// The episode reached its time limit.
     TimeLimit,
     /// An error ended the episode, see [`Episode::error`].
+    #[default]
     Error,
 }
 

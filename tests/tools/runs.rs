@@ -79,10 +79,7 @@ impl Run {
             episode: number,
             seed: jobs::seed::episode(self.plan.seed, &self.plan.jobs[job], number),
             rank,
-            env: 0,
-            rebuild: 0,
             success: Some(is_solved),
-            success_at_end: None,
             end: if is_solved {
                 End::Success
             } else {
@@ -90,18 +87,10 @@ impl Run {
             },
             length: 10 + number,
             return_: number as f64 / 3.0,
-            max_reward: None,
-            language_instruction: String::new(),
             wall_s: 1.0,
             infer_calls: 1,
-            actions_out_of_bounds: 0,
-            latency: None,
             ended: at(10 + number),
-            error: None,
-            dataset: None,
-            video: None,
-            episode_video: None,
-            metrics: Default::default(),
+            ..Episode::default()
         }
     }
 

@@ -17,8 +17,7 @@ use torchlib::{Gathering, Route};
 use crate::console;
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::peers::Peers;
-use crate::eval::rank::policy_files::PolicyHashing;
-use crate::eval::rank::{Evaluation, outcome};
+use crate::eval::rank::{Evaluation, policy_files};
 use crate::eval::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 
@@ -42,7 +41,7 @@ impl Evaluation {
             return self.conclude_early(reason);
         }
         let peers = &self.out.monitor.peers;
-        let (delivered, context, note) = outcome::bring_together(&self.run, peers, &lost);
+        let (delivered, context, note) = bring_together(&self.run, peers, &lost);
         self.out.monitor.screen.finish();
         if let Some(note) = note {
             self.out.monitor.say(&format!("warning: {note}"));
@@ -54,7 +53,7 @@ impl Evaluation {
             self.out.monitor.wait_for_report(timeout);
             return Ok(ExitCode::from(FINAL));
         }
-        let report = outcome::report(&self.run, delivered, context, self.reference_table())?;
+        let report = write_report(&self.run, delivered, context, self.reference_table())?;
         self.out.monitor.peers.report_is_written();
         self.finish_tracking(&report);
         if let Some(ended) = self.done_before.as_ref().filter(|_| report.complete()) {
@@ -95,7 +94,7 @@ impl Evaluation {
                 stopped: Some(reason),
                 ..Context::now(self.run.env.world_size)
             };
-            let report = outcome::report(&self.run, Vec::new(), context, self.reference_table())?;
+            let report = write_report(&self.run, Vec::new(), context, self.reference_table())?;
             self.finish_tracking(&report);
         }
         Ok(ExitCode::from(FINAL))
@@ -132,8 +131,8 @@ impl Evaluation {
     /// Writes the last journal line. The other ranks have been waited for, or will not be.
     fn end(&mut self) -> Result<(), Stop> {
         self.note_policy_files(match self.out.monitor.stop.asked() {
-            true => PolicyHashing::take,
-            false => PolicyHashing::finish,
+            true => Duration::ZERO,
+            false => policy_files::PATIENCE,
         })?;
         self.write_end(None)
     }
@@ -168,7 +167,7 @@ type Delivered = Vec<(usize, Vec<u8>)>;
 
 /// Gathers the journals of all ranks on rank 0. The other ranks send theirs and get nothing back.
 /// Returns them with facts about the run for the report, and a note for the user.
-pub fn bring_together(
+fn bring_together(
     setup: &RankSetup,
     peers: &Peers,
     lost: &[usize],
@@ -219,7 +218,7 @@ pub fn bring_together(
 ///
 /// # Errors
 /// Returns a [`Stop`] if a file cannot be read or written.
-pub fn report(
+fn write_report(
     setup: &RankSetup,
     delivered: Delivered,
     context: Context,

@@ -116,7 +116,7 @@ impl Evaluation {
                 continue;
             }
             self.job(&work, queue.is_leased(&work))?;
-            self.note_policy_files(PolicyHashing::take)?;
+            self.note_policy_files(Duration::ZERO)?;
             if !self.out.monitor.is_over() {
                 queue.after(&work, &mut self.out);
             }
@@ -292,9 +292,12 @@ impl Evaluation {
     }
 
     /// Writes journal lines for the policy files that have been hashed.
-    fn note_policy_files(&mut self, take: fn(&mut PolicyHashing) -> Vec<Line>) -> Result<(), Stop> {
-        let hashed = self.hashing.as_mut().map(take).unwrap_or_default();
-        hashed.iter().try_for_each(|line| self.out.write(line))
+    fn note_policy_files(&mut self, patience: Duration) -> Result<(), Stop> {
+        let hashed = self.hashing.as_ref().map(|hashing| hashing.take(patience));
+        hashed
+            .iter()
+            .flatten()
+            .try_for_each(|line| self.out.write(line))
     }
 }
 

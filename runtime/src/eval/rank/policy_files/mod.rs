@@ -29,7 +29,7 @@ use crate::policy;
 
 /// How long the end of the rank waits for the remaining files, for example one of 30 GB that is not
 /// cached.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The lines of the hashing thread, which ends with the process of the rank.
 pub struct PolicyHashing(Receiver<Line>);
@@ -67,14 +67,10 @@ impl PolicyHashing {
         Self(receiver)
     }
 
-    /// Returns the lines that are new since the last call.
-    pub fn take(&mut self) -> Vec<Line> {
-        self.0.try_iter().collect()
-    }
-
-    /// Returns the remaining lines. Waits for them up to the time limit.
-    pub fn finish(&mut self) -> Vec<Line> {
-        let end = now() + PATIENCE;
+    /// Returns the lines that are new since the last call. Waits for the remaining ones for at most
+    /// `patience`.
+    pub fn take(&self, patience: Duration) -> Vec<Line> {
+        let end = now() + patience;
         let left = || end.saturating_duration_since(now());
         std::iter::from_fn(|| self.0.recv_timeout(left()).ok()).collect()
     }

@@ -71,7 +71,7 @@ fn files_and_folders_have_the_sums_that_sha256sum_gives() {
     let dir = checkpoint();
     let model = dir.path().join("model");
     let plan = plan_of(&model, &dir.path().join("blob"));
-    let found = lines(PolicyHashing::start(&plan, &[], dir.path().join("cache")).finish());
+    let found = lines(PolicyHashing::start(&plan, &[], dir.path().join("cache")).take(PATIENCE));
     let of_folder = "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
     let sums = [
         shell(&model, of_folder),
@@ -93,8 +93,9 @@ fn a_line_that_is_there_is_not_written_again() {
     let dir = checkpoint();
     let model = dir.path().join("model");
     let plan = plan_of(&model, &dir.path().join("blob"));
-    let read =
-        |before: &[Line]| PolicyHashing::start(&plan, before, dir.path().join("cache")).finish();
+    let read = |before: &[Line]| {
+        PolicyHashing::start(&plan, before, dir.path().join("cache")).take(PATIENCE)
+    };
     let first = read(&[]);
     assert_eq!(read(&first).len(), 0);
     fs::write(model.join("config.json"), "other").unwrap();
@@ -110,7 +111,10 @@ fn large_inputs_that_are_no_policy_have_sums_for_the_next_start() {
         inputs: [(blob.display().to_string(), file.clone())].into(),
         ..RunPlan::default()
     };
-    assert_eq!(PolicyHashing::start(&plan, &[], cache.clone()).finish(), []);
+    assert_eq!(
+        PolicyHashing::start(&plan, &[], cache.clone()).take(PATIENCE),
+        []
+    );
     let sum = shell(dir.path(), "sha256sum blob");
     assert_eq!(SumCache::open(&cache).sum(&blob, &file), Some(&*sum));
 }

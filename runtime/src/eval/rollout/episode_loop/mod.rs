@@ -132,14 +132,14 @@ impl<'a> EpisodeLoop<'a> {
     pub fn give_up(&mut self, episode: u64, deaths: u32) -> Result<(), Stop> {
         let reason = format!("its rank died {deaths} times while it was under way");
         let mut live = LiveEpisode::new(episode);
-        live.seed = self.active.seed(episode);
+        live.line.seed = self.active.seed(episode);
         self.errored(live, EnvIndex(0), reason)
     }
 
     /// Writes the journal line of an episode that an error ended.
     fn errored(&mut self, live: LiveEpisode, env: EnvIndex, reason: String) -> Result<(), Stop> {
         let job = &self.job().name;
-        let text = format!("{job} episode {}: {reason}", live.episode);
+        let text = format!("{job} episode {}: {reason}", live.line.episode);
         self.out.monitor.say(&text);
         self.out.episode(Episode {
             error: Some(reason),

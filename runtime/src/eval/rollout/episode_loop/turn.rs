@@ -82,9 +82,9 @@ impl EpisodeLoop<'_> {
         let steps = live.actions.age();
         Some(PolicyRow {
             env,
-            episode: live.episode,
-            seed: live.seed,
-            inference: live.infer_calls,
+            episode: live.line.episode,
+            seed: live.line.seed,
+            inference: live.line.infer_calls,
             window: live.window.clone(),
             continues: steps.map(|steps| Continuation { steps, delay }),
             noise: None,
@@ -215,8 +215,8 @@ impl EpisodeLoop<'_> {
         let delay = self.active.latency.steps(waited);
         for (env, answer) in needs_chunk.into_iter().zip(answers) {
             if let Some(live) = self.groups[index].live(env) {
-                live.infer_calls += 1;
-                if live.length > 0 {
+                live.line.infer_calls += 1;
+                if live.line.length > 0 {
                     live.latency.add(delay);
                 }
             }
@@ -250,9 +250,9 @@ impl EpisodeLoop<'_> {
         let Some(live) = self.groups[index].end(env) else {
             return Ok(());
         };
-        if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
+        if live.line.length == 0 && matches!(self.job().length, Length::Steps(_)) {
             // The steps of the job would never be taken.
-            let episode = live.episode;
+            let episode = live.line.episode;
             return Err(Stop::job(format_args!(
                 "{reason}; this job counts steps, and episode {episode} has taken none: \
                  num_episodes is one way"
@@ -266,8 +266,8 @@ impl EpisodeLoop<'_> {
         let Some(live) = self.groups[index].live(env) else {
             return Ok(());
         };
-        let (episode, success) = (live.episode, live.solved_once);
-        if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
+        let (episode, success) = (live.line.episode, live.solved_once);
+        if live.line.length == 0 && matches!(self.job().length, Length::Steps(_)) {
             let policy = &self.job().policy_type;
             return Err(Stop::job(format_args!(
                 "policy `{policy}` ended episode {episode} before its first step: num_steps would \
@@ -336,7 +336,7 @@ impl EpisodeLoop<'_> {
         let Some(live) = self.groups[index].live(env) else {
             return Ok(());
         };
-        let (episode, seed) = (live.episode, live.seed);
+        let (episode, seed) = (live.line.episode, live.line.seed);
         self.out.totals.costs.frames += observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &observation, now());
@@ -365,7 +365,7 @@ impl EpisodeLoop<'_> {
         let Some(live) = self.groups[index].live(env) else {
             return Ok(());
         };
-        live.length += 1;
+        live.line.length += 1;
         live.reward(step.reward);
         self.out.totals.costs.frames += step.observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
@@ -377,9 +377,9 @@ impl EpisodeLoop<'_> {
             truncated: step.truncated,
         };
         (live.solved_once, live.solved_now) = (signs.success, step.success);
-        live.out_of_bounds += u64::from(step.out_of_bounds);
+        live.line.actions_out_of_bounds += u64::from(step.out_of_bounds);
         self.out.totals.out_of_bounds += u64::from(step.out_of_bounds);
-        let end = ending.after(signs, live.length);
+        let end = ending.after(signs, live.line.length);
         signs.truncated |= end == Some(End::TimeLimit);
         if let Some(recorder) = &mut self.recording.recorder {
             recorder.step(env, action, Some(&step.processed_action), &step)?;
@@ -405,8 +405,8 @@ impl EpisodeLoop<'_> {
             true => self.active.inference.end(Over {
                 env,
                 success: recorded.success,
-                length: live.length,
-                return_: live.return_,
+                length: live.line.length,
+                return_: live.line.return_,
                 observation: Arc::clone(live.window.now()),
             })?,
             false => BTreeMap::new(),
@@ -437,14 +437,14 @@ impl EpisodeLoop<'_> {
         };
         if let Some((stderr, blame)) = loss {
             let company = self.envs.env.company(env).len();
-            let ruling = self.retries.on_loss(live.episode, blame, company);
+            let ruling = self.retries.on_loss(live.line.episode, blame, company);
             let lost = EnvLost {
                 job: self.active.job().name.clone(),
                 job_index: self.active.job().index,
                 rank: self.active.run.env.rank,
                 env: env.0,
-                episode: live.episode,
-                step: live.length,
+                episode: live.line.episode,
+                step: live.line.length,
                 attempt: ruling.attempt,
                 blame: ruling.blame,
                 reason: reason.clone(),
@@ -456,7 +456,7 @@ impl EpisodeLoop<'_> {
                 // The next process reads the simulator again.
                 check_inputs(self.active.run, self.job())?;
                 self.out.totals.costs.env_restarts += 1;
-                self.groups[index].again(env, live.episode);
+                self.groups[index].again(env, live.line.episode);
                 self.restarts.push(lost);
                 return Ok(());
             }
@@ -470,28 +470,17 @@ impl EpisodeLoop<'_> {
         Episode {
             job: job.name.clone(),
             job_index: job.index,
-            episode: live.episode,
-            seed: live.seed,
             rank: self.active.run.env.rank,
             env: env.0,
             rebuild: self.envs.number,
             success: is_scored.then_some(end == End::Success),
             success_at_end: is_scored.then_some(live.solved_now),
             end,
-            length: live.length,
-            return_: live.return_,
-            max_reward: live.max_reward,
             language_instruction: live.window.now().language.to_string(),
             wall_s: live.started.elapsed().as_secs_f64(),
-            infer_calls: live.infer_calls,
-            actions_out_of_bounds: live.out_of_bounds,
             latency: job.latency.is_some().then_some(live.latency),
             ended: rfc3339(SystemTime::now()),
-            error: None,
-            dataset: None,
-            video: None,
-            episode_video: None,
-            metrics: BTreeMap::new(),
+            ..live.line
         }
     }
 }

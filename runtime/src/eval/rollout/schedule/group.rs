@@ -100,7 +100,7 @@ impl Group {
     /// Sets the seed of the episode that an environment runs.
     pub fn seed(&mut self, env: EnvIndex, seed: u64) {
         if let Some(live) = self.live(env) {
-            live.seed = seed;
+            live.line.seed = seed;
         }
     }
 
@@ -176,7 +176,7 @@ impl Group {
                 (None, _) => {
                     let live = slot.live.as_ref()?;
                     let doing = slot.action.as_ref().map_or("is reset", |_| "steps");
-                    (doing, live.episode, live.length)
+                    (doing, live.line.episode, live.line.length)
                 }
             };
             let env = slot.env.0;
@@ -214,7 +214,7 @@ impl Group {
             let live = slot.live.as_ref();
             Some(Occupant {
                 env: slot.env,
-                episode: live.map(|live| live.episode).or(slot.again)?,
+                episode: live.map(|live| live.line.episode).or(slot.again)?,
                 is_running: live.is_some(),
             })
         })
@@ -319,7 +319,7 @@ mod tests {
         let feed = Feed::new(&Episodes::These(vec![0, 1]), 0..2, 2, None);
         let mut group = Group::new(feed, 2..4, 1, None);
         group.start(&mut None);
-        group.live(EnvIndex(3)).unwrap().length = 17;
+        group.live(EnvIndex(3)).unwrap().line.length = 17;
         assert!(!group.is_waiting());
         let step = DueStep {
             env: EnvIndex(3),
