@@ -14,9 +14,9 @@ use jobs::episode::Episode;
 use jobs::journal::{Journal, Line};
 
 use crate::clock::now;
+use crate::eval::Stop;
 use crate::eval::lease::Leases;
 use crate::eval::monitor::{Event, Monitor};
-use crate::eval::stop::Stop;
 use crate::metrics::Latency;
 use crate::policy::Shortage;
 

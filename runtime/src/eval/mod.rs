@@ -18,14 +18,20 @@
 //! ```
 
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use jobs::eval_args::EvalArgs;
+use jobs::launch::LockError;
 use jobs::live::PAGE_VARIABLE;
 use jobs::rank_env::FINAL;
-use jobs::refusal::Refused;
+use jobs::refusal::{Refusal, Refused};
+use tcpstore::StoreError;
 
 use crate::console;
+use crate::env::EnvError;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Monitor;
 use crate::eval::monitor::meter::Meter;
@@ -33,8 +39,8 @@ use crate::eval::monitor::peers::Peers;
 use crate::eval::monitor::screen::Screen;
 use crate::eval::monitor::stop::{LiveOrders, StopRequest};
 use crate::eval::rank_setup::RankSetup;
-use crate::eval::stop::Stop;
-use crate::policy::PolicyThread;
+use crate::policy::{PolicyError, PolicyThread};
+use crate::record::RecordError;
 
 pub mod lease;
 mod ledger;
@@ -43,7 +49,6 @@ mod placement;
 mod rank;
 mod rank_setup;
 mod rollout;
-mod stop;
 
 /// The program `eval`: parses `words`, its arguments, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -101,6 +106,88 @@ fn introduce(setup: &RankSetup, screen: &Screen) {
     }
     for note in &setup.notes {
         screen.say(note);
+    }
+}
+
+/// The reason why a rank, or one of its jobs, ends before its work is done.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// A signal or another rank has asked for it.
+    #[error("stopped by a signal")]
+    Asked,
+    /// The job was a single lease, which is another rank's now.
+    #[error("another rank has taken it over, because this one made no progress for too long")]
+    TakenOver,
+    /// Another rank has taken over an episode that is in the dataset and not in the journal: the
+    /// job has to open its dataset again.
+    #[error("another rank has taken over an episode that this one has recorded")]
+    Overtaken,
+    /// The job has failed, and may be tried again.
+    #[error("{0}")]
+    Job(String),
+    /// The GPU is lost, so that only a new process can go on.
+    #[error("{0}")]
+    GpuLost(String),
+    /// The rank cannot go on, for example because the store is gone or the disk is full. A restart
+    /// may help.
+    #[error("{0}")]
+    Rank(String),
+    /// The command line, the jobs, the run folder or the device cannot be used: a restart would
+    /// fail in the same way.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl Stop {
+    /// Returns the reason for which one job fails.
+    pub fn job(reason: impl Display) -> Self {
+        Self::Job(reason.to_string())
+    }
+
+    /// Returns the reason for which the rank cannot go on: what failed, and why.
+    pub fn rank(what: impl Display, err: impl Display) -> Self {
+        Self::Rank(format!("{what}: {err}"))
+    }
+
+    /// Returns the reason for which the rank cannot go on: a file or folder cannot be written.
+    pub fn not_written(path: &Path, err: io::Error) -> Self {
+        Self::rank(format_args!("cannot write `{}`", path.display()), err)
+    }
+}
+
+impl From<EnvError> for Stop {
+    fn from(err: EnvError) -> Self {
+        Self::job(err)
+    }
+}
+
+impl From<PolicyError> for Stop {
+    fn from(err: PolicyError) -> Self {
+        match err {
+            PolicyError::DeviceLost(reason) => Self::GpuLost(reason),
+            err => Self::job(err),
+        }
+    }
+}
+
+impl From<RecordError> for Stop {
+    fn from(err: RecordError) -> Self {
+        Self::job(err)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(err: StoreError) -> Self {
+        Self::Rank(err.to_string())
+    }
+}
+
+impl From<LockError> for Stop {
+    fn from(err: LockError) -> Self {
+        match err {
+            LockError::Refused(refusal) => Self::Refused(refusal),
+            LockError::Failed(reason) => Self::Rank(reason.to_string()),
+        }
     }
 }
 

@@ -24,8 +24,8 @@ use tcpstore::Store;
 
 use crate::console::{self, Level};
 use crate::device::{Decision, gpu};
+use crate::eval::Stop;
 use crate::eval::placement::{self, RankPlacement};
-use crate::eval::stop::Stop;
 use crate::{env, policy};
 
 /// Time limit for rank 0, which may have to find out whether a launch on another machine still

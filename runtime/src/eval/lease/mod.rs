@@ -25,8 +25,8 @@ use jobs::assign::lease::{
 use jobs::job::{JobIndex, Length};
 use tcpstore::StoreAddr;
 
+use crate::eval::Stop;
 use crate::eval::lease::store::LeaseStore;
-use crate::eval::stop::Stop;
 pub use expected::BlockCut;
 
 /// The leases of a rank.

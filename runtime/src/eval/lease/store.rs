@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobs::assign::lease::{Hold, LeaseKey, LeaseOp, LeaseReply};
 use tcpstore::{Deadline, Store, StoreAddr, StoreError};
 
-use crate::eval::stop::Stop;
+use crate::eval::Stop;
 
 /// Time limit for the first connection to the store.
 const CONNECT: Duration = Duration::from_secs(60);

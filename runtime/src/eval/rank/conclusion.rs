@@ -15,11 +15,11 @@ use torchlib::torch_error::is_hardware_failure;
 use torchlib::{Gathering, Route};
 
 use crate::console;
+use crate::eval::Stop;
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::peers::Peers;
 use crate::eval::rank::{Evaluation, policy_files};
 use crate::eval::rank_setup::RankSetup;
-use crate::eval::stop::Stop;
 
 impl Evaluation {
     /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job

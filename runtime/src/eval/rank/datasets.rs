@@ -17,7 +17,7 @@ use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::{JournalHistory, is_first_life};
 use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task;
-use crate::eval::rollout::recording::leftovers;
+use crate::eval::rollout::recording::plans;
 use crate::record::{self, DatasetPlan};
 
 /// Drops what no journal line names from the datasets of this rank. A dataset that cannot be read
@@ -45,14 +45,14 @@ pub fn clean_job(setup: &RankSetup, past: &JournalHistory, monitor: &Monitor, jo
         let file = setup.folder.relative(&path);
         let lines = past.about(job.index);
         let named = task::demos_in(task::demos_of(&lines).map(|(_, demo)| demo), &file);
-        let left = leftovers::of(&setup.folder, &path, &named).map_err(|err| err.to_string());
+        let left = plans::left_over(&setup.folder, &path, &named).map_err(|err| err.to_string());
         let cleaned = left.and_then(|left| match record::leave_out(&path, &left) {
             Ok(()) => Ok(left),
             Err(err) => Err(err.to_string()),
         });
         match cleaned {
             Ok(left) if left.is_empty() => {}
-            Ok(left) => monitor.say(&leftovers::told(&setup.folder, &path, &left)),
+            Ok(left) => monitor.say(&plans::told(&setup.folder, &path, &left)),
             Err(reason) => monitor.say(&format!("warning: `{file}` is left as it is: {reason}")),
         }
     }

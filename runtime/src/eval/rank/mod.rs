@@ -33,6 +33,7 @@ use report::tables;
 use crate::clock::now;
 use crate::console;
 use crate::device::gpu;
+use crate::eval::Stop;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::beat::{self, Beat};
 use crate::eval::monitor::early_stop::EarlyStop;
@@ -47,7 +48,6 @@ use crate::eval::rank::queue::JobQueue;
 use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job;
 use crate::eval::rollout::job::task::Task;
-use crate::eval::stop::Stop;
 use crate::policy::PolicyThread;
 use crate::versions::{self, versions};
 

@@ -15,12 +15,12 @@ use jobs::assign::{self, Assign, Work};
 use jobs::job::JobIndex;
 use jobs::progress;
 
+use crate::eval::Stop;
 use crate::eval::lease::{BlockCut, Leases};
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank_setup::RankSetup;
-use crate::eval::stop::Stop;
 use tcpstore::StoreAddr;
 
 /// The jobs of a rank, one after the other.

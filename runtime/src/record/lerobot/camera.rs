@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
 use crate::record::lerobot::stats::Moments;
-use crate::record::video::film::{Fault, Film};
 use crate::record::video::h264::{LEAST_BITRATE, Rate};
+use crate::record::video::{Fault, Film};
 
 /// Maximum bits per pixel. Training reads the images, so they may take more space than videos for
 /// people.

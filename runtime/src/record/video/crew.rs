@@ -13,8 +13,8 @@ use jobs::layout::RunFolder;
 use crate::env::{EnvSpec, Frame, ImageSize};
 use crate::record::lane::Closed;
 use crate::record::recorder::{Answer, Event, EventKind, Route, Written};
-use crate::record::video::film::{Fault, Film};
 use crate::record::video::mp4::Mp4;
+use crate::record::video::{Fault, Film};
 use crate::record::{GridPlan, RecordError, VideoPlan};
 
 /// The videos of one thread: the tracks by environment, and grids.

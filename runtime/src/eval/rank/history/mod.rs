@@ -15,10 +15,10 @@ use jobs::suspects::{Suspect, Suspects};
 use serde::{Deserialize, Serialize};
 use tcpstore::Store;
 
+use crate::eval::Stop;
 use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::extract::Extract;
 use crate::eval::rank_setup::RankSetup;
-use crate::eval::stop::Stop;
 
 /// From this world size on, rank 0 reads the journals for all ranks when a round begins. With fewer
 /// ranks it is better that none waits for another.

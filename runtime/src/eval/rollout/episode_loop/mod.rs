@@ -25,17 +25,17 @@ use jobs::journal::{Blame, EnvLost};
 
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
+use crate::eval::Stop;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
 use crate::eval::rollout::episode::LiveEpisode;
-use crate::eval::rollout::job::builds::EnvBuild;
+use crate::eval::rollout::job::EnvBuild;
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::schedule::company::Retries;
 use crate::eval::rollout::schedule::group::Group;
 use crate::eval::rollout::schedule::{Episodes, Feed};
-use crate::eval::stop::Stop;
 use crate::policy::FailedRows;
 
 /// How often a waiting loop checks whether it has to stop.

@@ -13,13 +13,13 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Observation, Render, Step};
+use crate::eval::Stop;
 use crate::eval::monitor::Event;
 use crate::eval::rollout::episode::{Ending, LiveEpisode};
 use crate::eval::rollout::episode_loop::{EpisodeLoop, restart_messages};
-use crate::eval::rollout::job::builds::{GroupInferred, check_inputs};
+use crate::eval::rollout::job::{GroupInferred, check_inputs};
 use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
-use crate::eval::stop::Stop;
 use crate::policy::{Continuation, Inferred, Over, PolicyRow, RowAnswer, RowError, Window};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 

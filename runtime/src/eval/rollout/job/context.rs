@@ -13,9 +13,9 @@ use tch::Device;
 
 use crate::device::gpu;
 use crate::env::EnvSpec;
+use crate::eval::Stop;
 use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task::Task;
-use crate::eval::stop::Stop;
 use crate::policy::{PolicyFacts, PolicyThread};
 
 /// A job whose policy is made.

@@ -1,7 +1,6 @@
 //! The way of an episode to disk: dataset and video first, then its journal line.
 
-pub mod leftovers;
-mod plans;
+pub mod plans;
 #[cfg(test)]
 mod tests;
 
@@ -11,10 +10,10 @@ use std::time::Duration;
 use jobs::episode::Episode;
 
 use crate::env::{EnvIndex, EnvSpec};
+use crate::eval::Stop;
 use crate::eval::ledger::Ledger;
 use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task::Task;
-use crate::eval::stop::Stop;
 use crate::record::{Amount, EpisodeEnd, Estimate, Finished, RecordPlan, Recorder};
 
 /// Time between two looks at what the recorder has finished.
