@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use jobs::episode::Episode;
-use jobs::journal::Line;
 use serde_json::{Value, json};
 
 use crate::eval::command::Eval;
@@ -15,20 +14,6 @@ use crate::eval::resume::kill_all;
 /// the simulator.
 fn cheap(args: Value, episodes: u64) -> Eval {
     Eval::new(&[named("toy", episodes, toy(args))]).words(&["--export-mode=none"])
-}
-
-fn errors(eval: &Eval) -> Vec<u64> {
-    let errors = eval.episodes().into_iter().filter(|e| e.error.is_some());
-    errors.map(|episode| episode.episode).collect()
-}
-
-fn lost_episodes(eval: &Eval) -> Vec<u64> {
-    let lines = eval.journal().into_iter();
-    let lost = lines.filter_map(|line| match line {
-        Line::EnvLost(lost) => Some(lost.episode),
-        _ => None,
-    });
-    lost.collect()
 }
 
 #[test]
@@ -60,8 +45,9 @@ fn an_episode_whose_reset_always_kills_its_simulator_costs_no_other() {
     let kwargs = json!({"fault": "kill", "at": 0, "of": seed(5)});
     let eval = cheap(json!({"env_kwargs": kwargs}), 12).words(&["--env-restarts", "1"]);
     eval.run().fails_with(1);
-    assert_eq!((eval.episodes().len(), errors(&eval)), (12, vec![5]));
-    assert_eq!(lost_episodes(&eval), [5, 5], "it was started again once");
+    assert_eq!((eval.episodes().len(), eval.errors()), (12, vec![5]));
+    let lost: Vec<_> = eval.losses().iter().map(|lost| lost.episode).collect();
+    assert_eq!(lost, [5, 5], "it was started again once");
 }
 
 #[test]

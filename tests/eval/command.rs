@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jobs::episode::{Episode, EpisodeOutcome};
-use jobs::journal::{self, Accepted, Line};
+use jobs::journal::{self, Accepted, EnvLost, Line, PolicyFiles};
 use jobs::layout::RunFolder;
 use report::Report;
 use serde_json::{Value, json};
@@ -197,6 +197,31 @@ impl Eval {
             .into_iter()
             .flat_map(|contents| contents.lines)
             .collect()
+    }
+
+    /// Returns the losses of environments that the journals have.
+    pub fn losses(&self) -> Vec<EnvLost> {
+        let lost = self.journal().into_iter().filter_map(|line| match line {
+            Line::EnvLost(lost) => Some(*lost),
+            _ => None,
+        });
+        lost.collect()
+    }
+
+    /// Returns the line about the files of the only policy.
+    #[track_caller]
+    pub fn policy_files(&self) -> PolicyFiles {
+        let files = self.journal().into_iter().find_map(|line| match line {
+            Line::PolicyFiles(files) => Some(files),
+            _ => None,
+        });
+        files.expect("the journal has the checksum of the policy")
+    }
+
+    /// Returns the numbers of the episodes that an error ended.
+    pub fn errors(&self) -> Vec<u64> {
+        let errors = self.episodes().into_iter().filter(|e| e.error.is_some());
+        errors.map(|episode| episode.episode).collect()
     }
 
     /// Returns the PID of the last start of a rank.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use jobs::episode::EpisodeOutcome;
-use jobs::journal::{Blame, EnvLost, Line};
+use jobs::journal::Blame;
 use serde_json::{Value, json};
 
 use crate::eval::command::Eval;
@@ -36,11 +36,6 @@ fn alone() -> &'static Eval {
     })
 }
 
-fn errors(eval: &Eval) -> Vec<u64> {
-    let errors = eval.episodes().into_iter().filter(|e| e.error.is_some());
-    errors.map(|episode| episode.episode).collect()
-}
-
 /// Returns the outcomes of the episodes without a fault; the others have some reason in theirs.
 fn innocent(eval: &Eval) -> Vec<EpisodeOutcome> {
     let mut outcomes = eval.outcomes();
@@ -62,19 +57,10 @@ fn uneven(factory: &str, chunk: usize, args: Value) -> Value {
     job
 }
 
-fn losses(eval: &Eval) -> Vec<EnvLost> {
-    let lines = eval.journal().into_iter();
-    let lost = lines.filter_map(|line| match line {
-        Line::EnvLost(lost) => Some(*lost),
-        _ => None,
-    });
-    lost.collect()
-}
-
 #[test]
 fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
-    assert_eq!(errors(alone()), FAULTY);
-    assert_eq!(losses(alone()).len(), 6, "each has lost two processes");
+    assert_eq!(alone().errors(), FAULTY);
+    assert_eq!(alone().losses().len(), 6, "each has lost two processes");
     for (num_envs, per_process) in [(8, 4), (5, 2)] {
         let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
         let shared = faulty("Faulty", args);
@@ -82,9 +68,9 @@ fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
         ran.fails_with(1)
             .stderr_has(" again, uncounted, because another episode of the process is to blame: the simulator exited with code 3");
         let place = format!("{num_envs} in processes of {per_process}");
-        assert_eq!(errors(&shared), FAULTY, "{place}");
+        assert_eq!(shared.errors(), FAULTY, "{place}");
         assert_eq!(innocent(&shared), innocent(alone()), "{place}");
-        for lost in losses(&shared) {
+        for lost in shared.losses() {
             let is_to_blame = lost.blame == Blame::Own;
             assert_eq!(is_to_blame, FAULTY.contains(&lost.episode), "{lost:?}");
             assert!(
@@ -92,9 +78,8 @@ fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
                 "{lost:?}"
             );
         }
-        let counted = losses(&shared)
-            .into_iter()
-            .filter(|it| it.blame.is_counted());
+        let losses = shared.losses().into_iter();
+        let counted = losses.filter(|it| it.blame.is_counted());
         assert_eq!(counted.count(), 6, "{place}");
         assert_eq!(shared.report().env_losses_count, 6, "{place}");
     }
@@ -110,7 +95,7 @@ fn an_episode_that_ends_a_vector_env_is_found_and_costs_its_neighbours_nothing()
         .run()
         .fails_with(1)
         .stderr_has("start again, with fewer neighbours, because it is not known");
-    assert_eq!(errors(&shared), FAULTY);
+    assert_eq!(shared.errors(), FAULTY);
     assert_eq!(innocent(&shared), innocent(alone()));
 }
 
@@ -132,7 +117,7 @@ fn copies_of_a_vector_env_run_with_chunks_as_each_does_alone_and_none_is_lost() 
         ];
         let vector = Eval::new(&[uneven("uneven_vector", chunk, args)]);
         let vector = vector.words(&words).finished();
-        assert_eq!(losses(&vector), []);
+        assert_eq!(vector.losses(), []);
         assert_eq!(vector.outcomes(), alone.outcomes(), "chunks of {chunk}");
     }
 }

@@ -3,7 +3,6 @@
 
 use std::process::Command;
 
-use jobs::journal::Line;
 use rig::need::{Need, need};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -119,10 +118,6 @@ fn a_package_does_what_its_module_does_with_any_number_of_environments_and_ranks
     };
     assert_eq!(ends(&alone), ends(&eager));
 
-    let files = alone.journal().into_iter().find_map(|line| match line {
-        Line::PolicyFiles(files) => Some(files),
-        _ => None,
-    });
-    let files = files.expect("the journal has the checksum of the package");
+    let files = alone.policy_files();
     assert!(files.path.ends_with("policy.pt2"), "{files:?}");
 }

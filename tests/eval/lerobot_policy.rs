@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use jobs::journal::Line;
 use serde_json::{Value, json};
 
 use crate::eval::command::Eval;
@@ -54,12 +53,5 @@ fn a_checkpoint_of_lerobot_has_the_same_results_wherever_it_is_evaluated() {
     let (alone, together) = (eval(1, 1).finished(), eval(3, 2).finished());
     assert_eq!(together.outcomes(), alone.outcomes());
     assert_eq!(alone.report().overall.errors, 0);
-    let files = alone.journal().into_iter().find_map(|line| match line {
-        Line::PolicyFiles(files) => Some(files),
-        _ => None,
-    });
-    assert!(
-        files.is_some(),
-        "the journal has the checksum of the checkpoint"
-    );
+    assert!(alone.policy_files().bytes > 0);
 }

@@ -4,7 +4,6 @@
 use std::sync::OnceLock;
 
 use jobs::episode::Episode;
-use jobs::journal::Line;
 use rig::process::send;
 use serde_json::json;
 
@@ -28,14 +27,7 @@ fn episodes_of_a_simulator_that_dies_begin_again_and_end_as_undisturbed() {
         .stderr_has("starts again: environment ")
         .stderr_has("the simulator was killed by SIGKILL");
     assert_eq!(eval.outcomes(), undisturbed().outcomes());
-    let lost: Vec<_> = eval
-        .journal()
-        .into_iter()
-        .filter_map(|line| match line {
-            Line::EnvLost(lost) => Some(lost),
-            _ => None,
-        })
-        .collect();
+    let lost = eval.losses();
     assert!(
         (1..=2).contains(&lost.len()),
         "one process has two copies: {lost:?}"
@@ -107,14 +99,7 @@ fn an_episode_that_kills_its_rank_is_found_and_given_up() {
     eval.run()
         .fails_with(1)
         .stderr_has("toy episode 5: its rank died 3 times while it was under way");
-    let broken = eval
-        .episodes()
-        .into_iter()
-        .filter(|episode| episode.error.is_some());
-    assert_eq!(
-        broken.map(|episode| episode.episode).collect::<Vec<_>>(),
-        [5]
-    );
+    assert_eq!(eval.errors(), [5]);
     let others = |eval: &Eval| {
         let mut outcomes = eval.outcomes();
         outcomes.retain(|outcome| outcome.episode != 5);

@@ -3,7 +3,6 @@
 
 use std::sync::OnceLock;
 
-use jobs::journal::Line;
 use rig::process::send;
 use serde_json::{Value, json};
 
@@ -67,11 +66,7 @@ fn a_policy_solves_a_task_with_the_same_results_wherever_it_runs() {
     assert!(successes >= 9, "{successes}");
     let (told, is_same) = verify(&together);
     assert!(is_same, "{told}");
-    let files = together.journal().into_iter().find_map(|line| match line {
-        Line::PolicyFiles(files) => Some(files),
-        _ => None,
-    });
-    let files = files.expect("the journal has the checksum of the file");
+    let files = together.policy_files();
     assert!(
         files.path.ends_with("toy.py") && files.bytes > 1000,
         "{files:?}"
