@@ -43,7 +43,7 @@ fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
         solved >= 5,
         "{solved} of 8 solved, on a CPU it is nearly all"
     );
-    let named: Vec<_> = gpus.into_iter().map(|gpu| gpu.name).collect();
+    let named: Vec<_> = gpus.into_iter().map(|it| it.gpu.name).collect();
     let driver = |index| cuda::load().unwrap().device(index).unwrap().name;
     let wanted: Vec<_> = match device {
         Device::Cuda(index) => vec![driver(index)],
