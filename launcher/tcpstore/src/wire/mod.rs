@@ -391,4 +391,4 @@ impl FieldWriter<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

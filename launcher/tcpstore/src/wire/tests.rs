@@ -107,14 +107,14 @@ fn other_protocols_are_refused() {
 
 /// Owned fields for any request.
 #[derive(Clone, Debug)]
-struct Any {
-    op: u8,
-    texts: Vec<Vec<u8>>,
-    number: i64,
+pub(crate) struct Any {
+    pub op: u8,
+    pub texts: Vec<Vec<u8>>,
+    pub number: i64,
 }
 
 impl Any {
-    fn request(&self) -> StoreRequest<'_> {
+    pub fn request(&self) -> StoreRequest<'_> {
         let at = |i: usize| self.texts.get(i).map_or(&b""[..], Vec::as_slice);
         let (key, value) = (at(0), at(1));
         let keys = self.texts.iter().map(Vec::as_slice).collect();

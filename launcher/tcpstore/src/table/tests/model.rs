@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
+use crate::wire::tests::Any;
 
 /// The model. It has no barriers, whose waits are like the others.
 #[derive(Debug, Default)]
@@ -143,46 +145,25 @@ fn leading(text: &[u8]) -> Option<i64> {
         .find_map(|end| str::from_utf8(&text[..end]).ok()?.parse().ok())
 }
 
-const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
-
-fn key() -> impl Strategy<Value = &'static [u8]> {
-    (0..KEYS.len()).prop_map(|i| KEYS[i])
-}
-
-fn text() -> impl Strategy<Value = &'static [u8]> {
-    prop_oneof![
-        Just(&b""[..]),
-        Just(&b"1"[..]),
-        Just(&b"x"[..]),
-        Just(&b"22"[..])
-    ]
-}
-
-fn request() -> impl Strategy<Value = StoreRequest<'static>> {
-    prop_oneof![
-        1 => (key(), text()).prop_map(|(key, value)| StoreRequest::Set { key, value }),
-        1 => (key(), text()).prop_map(|(key, value)| StoreRequest::Append { key, value }),
-        1 => (key(), text(), text()).prop_map(|(key, expected, desired)| StoreRequest::CompareSet { key, expected, desired }),
-        1 => (key(), -9..9_i64).prop_map(|(key, delta)| StoreRequest::Add { key, delta }),
-        1 => vec((key(), text()), 0..3).prop_map(|pairs| StoreRequest::MultiSet { pairs }),
-        1 => key().prop_map(|key| StoreRequest::Get { key }),
-        1 => vec(key(), 0..4).prop_map(|keys| StoreRequest::MultiGet { keys }),
-        1 => vec(key(), 0..4).prop_map(|keys| StoreRequest::Check { keys }),
-        3 => key().prop_map(|key| StoreRequest::Delete { key }),
-        1 => Just(StoreRequest::NumKeys),
-        2 => (key(), text()).prop_map(|(key, value)| StoreRequest::QueuePush { key, value }),
-        2 => key().prop_map(|key| StoreRequest::QueuePop { key }),
-        1 => key().prop_map(|key| StoreRequest::QueueLen { key }),
-        4 => vec(key(), 0..4).prop_map(|keys| StoreRequest::Wait { keys }),
-        1 => Just(StoreRequest::CancelWait),
-    ]
+/// Requests of all operations that the model knows, the most often those that take keys away and
+/// those that wait for them. Keys and values are of the same few texts.
+fn request() -> impl Strategy<Value = Any> {
+    let ops =
+        b"\x01\x02\x03\x04\x05\x06\x06\x06\x06\x07\x08\x08\x08\x09\x0a\x0b\x0c\x0e\x0e\x0f\x0f\x10";
+    let texts = vec(select(&["a", "b", "c", "", "1", "22"][..]), 0..4);
+    (select(&ops[..]), texts, -9..9_i64).prop_map(|(op, texts, number)| {
+        let texts = texts.into_iter().map(|text| text.as_bytes().to_vec());
+        let texts = texts.collect();
+        Any { op, texts, number }
+    })
 }
 
 /// One client after another makes a request; one that waits gives that up first, or leaves.
-fn compare(steps: Vec<(usize, Option<StoreRequest<'static>>)>) {
+fn compare(steps: Vec<(usize, Option<Any>)>) {
     let (mut table, mut model) = (StoreTable::default(), TableModel::default());
     let mut waits: [Option<Wait>; 3] = [const { None }; 3];
-    for (client, request) in steps {
+    for (client, any) in &steps {
+        let (client, request) = (*client, any.as_ref().map(Any::request));
         if request.is_none() || request == Some(StoreRequest::CancelWait) {
             waits[client] = None;
             model.waits.retain(|(of, _)| *of != client);
