@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::plan::LaunchPlan;
 use crate::rendezvous::fixed;
 use crate::rendezvous::place::{Assigned, Master, NodePlace, RoleInfo};
-use crate::rendezvous::ranks_store::AgentStore;
+use crate::rendezvous::stores::AgentStore;
 use crate::rendezvous::{Notice, Rendezvous, RendezvousCommand};
 use tcpstore::{StoreClient, StoreError};
 

@@ -23,7 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, NodePlace, RoleInfo, assign};
-use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::stores::StoreEndpoint;
 use crate::rendezvous::{LaunchFacts, Notice, RendezvousCommand, leave};
 use tcpstore::{StoreClient, StoreError};
 

@@ -14,10 +14,9 @@ pub mod election;
 pub mod fixed;
 pub mod join;
 pub mod place;
-pub mod ranks_store;
 pub mod shared;
 pub mod state;
-pub mod store_endpoint;
+pub mod stores;
 
 use std::future::pending;
 use std::time::Duration;
@@ -32,7 +31,7 @@ use crate::rendezvous::fixed::StaticNode;
 use crate::rendezvous::place::{Master, NodePlace};
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::state::NodeFailure;
-use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::stores::StoreEndpoint;
 
 /// How long the end of a launch is delayed so that the other nodes can learn about it.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -150,11 +150,6 @@ impl Member {
         }
     }
 
-    /// Keeps what the agent wants until the state can be read again.
-    pub fn remember(&mut self, event: JoinEvent, now: Instant) {
-        self.want(event, now);
-    }
-
     /// Ends the round of a node that has lost the shared state; returns what to tell the agent, if
     /// its ranks run.
     pub fn cut_off(&mut self) -> Option<JoinAction> {
@@ -197,7 +192,7 @@ impl Member {
         state: &RendezvousState,
         now: Instant,
     ) -> Vec<JoinAction> {
-        self.want(event, now);
+        self.remember(event, now);
         self.was_known |= self.is_joining() && state.knows(&self.me);
         self.keep_time(state, now);
         self.gone.retain(|id| state.knows(id));
@@ -214,7 +209,8 @@ impl Member {
             .collect()
     }
 
-    fn want(&mut self, event: JoinEvent, now: Instant) {
+    /// Keeps what the agent wants until the state agrees with it.
+    pub fn remember(&mut self, event: JoinEvent, now: Instant) {
         match (event, &mut self.goal) {
             (JoinEvent::Seen | JoinEvent::Deadline, _)
             | (JoinEvent::Join, Goal::Joining { .. }) => {}

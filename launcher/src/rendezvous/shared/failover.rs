@@ -32,7 +32,7 @@ use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
 use crate::rendezvous::shared::stored_state::{read, seal, watch};
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
 use crate::rendezvous::state::NodeId;
-use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
+use crate::rendezvous::stores::{ONE_HOST, StoreEndpoint};
 use crate::rendezvous::{LaunchFacts, RendezvousCommand};
 use crate::say;
 use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};

@@ -27,11 +27,10 @@ use crate::plan::StorePlan;
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::join::{JoinAction, JoinEvent, Member};
 use crate::rendezvous::place::Master;
-use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::failover::{Failover, LOOK};
 use crate::rendezvous::shared::stored_state::{read, seal, watch};
 use crate::rendezvous::state::{NodeInfo, RendezvousClosed, RendezvousState};
-use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::stores::{AgentStore, StoreEndpoint};
 use crate::rendezvous::{LaunchFacts, Notice, RendezvousCommand, leave};
 use tcpstore::{StoreClient, StoreError};
 

@@ -15,6 +15,28 @@ enum JoinStep {
     Leave,
 }
 
+impl JoinStep {
+    /// Lets a node act, on a view of any age.
+    fn act(self, world: &mut SimulatedWorld, node: usize) {
+        let event = match self {
+            JoinStep::Read => {
+                world.views[node] = world.state.clone();
+                JoinEvent::Seen
+            }
+            JoinStep::Wait(seconds) => {
+                world.now += seconds * SECOND;
+                JoinEvent::Deadline
+            }
+            JoinStep::Join => JoinEvent::Join,
+            JoinStep::Fail => fails(node, true),
+            JoinStep::Lose => JoinEvent::LostRank(failure(node)),
+            JoinStep::Gone(other) => gone(other),
+            JoinStep::Leave => STOPPED,
+        };
+        world.on(node, event);
+    }
+}
+
 fn step() -> impl Strategy<Value = JoinStep> {
     prop_oneof![
         8 => Just(JoinStep::Read),
@@ -36,20 +58,7 @@ proptest! {
         let mut world = SimulatedWorld::new(5, min, min + more);
         let mut rounds = std::collections::BTreeMap::<u64, Vec<(usize, usize)>>::new();
         for (node, step) in steps {
-            match step {
-                JoinStep::Read => world.views[node] = world.state.clone(),
-                JoinStep::Wait(seconds) => world.now += seconds * SECOND,
-                JoinStep::Join | JoinStep::Fail | JoinStep::Lose | JoinStep::Gone(_) | JoinStep::Leave => {}
-            }
-            world.on(node, match step {
-                JoinStep::Read => JoinEvent::Seen,
-                JoinStep::Wait(_) => JoinEvent::Deadline,
-                JoinStep::Join => JoinEvent::Join,
-                JoinStep::Fail => JoinEvent::Failed { failure: failure(node), restarts: true },
-                JoinStep::Lose => JoinEvent::LostRank(failure(node)),
-                JoinStep::Gone(other) => gone(other),
-                JoinStep::Leave => JoinEvent::Leave { closes: None },
-            });
+            step.act(&mut world, node);
             for (node, told) in world.told() {
                 if let JoinAction::Joined(place) = told {
                     prop_assert!((min..=min + more).contains(&place.nodes));
@@ -70,15 +79,7 @@ proptest! {
     fn nodes_always_find_together_again(steps in prop::collection::vec((0..4_usize, step()), 0..100)) {
         let mut world = SimulatedWorld::new(4, 1, 4);
         for (node, step) in steps {
-            match step {
-                JoinStep::Read => world.views[node] = world.state.clone(),
-                JoinStep::Join => world.on(node, JoinEvent::Join),
-                JoinStep::Fail => world.on(node, JoinEvent::Failed { failure: failure(node), restarts: true }),
-                JoinStep::Lose => world.on(node, JoinEvent::LostRank(failure(node))),
-                JoinStep::Gone(other) => world.on(node, gone(other)),
-                JoinStep::Wait(seconds) => world.now += seconds * SECOND,
-                JoinStep::Leave => world.on(node, JoinEvent::Leave { closes: None }),
-            }
+            step.act(&mut world, node);
         }
         world.told();
         world.join(&[0, 1, 2, 3]);
