@@ -1,4 +1,7 @@
-//! What help, version and docs say about the options.
+//! What help, version and docs say about the options, and the command lines that they show: each is
+//! parsed.
+
+use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
 use jobs::eval_args::EvalArgs;
@@ -58,12 +61,9 @@ fn every_tool_and_program_has_a_row_and_every_row_is_one() {
     );
 }
 
-/// Returns a page of the documentation, with runs of blanks collapsed.
-fn page(path: &str) -> String {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .join(path);
-    squeezed(&std::fs::read_to_string(path).unwrap())
+/// Returns a guide, with runs of blanks collapsed.
+fn page(name: &str) -> String {
+    squeezed(&std::fs::read_to_string(root().join("docs").join(name)).unwrap())
 }
 
 fn squeezed(text: &str) -> String {
@@ -75,11 +75,11 @@ fn help_and_docs_tell_the_restarts_of_a_built_in_program() {
     assert!(squeezed(&help()).contains(&format!(
         "[default: 0; for eval and serve with isolate {RESTARTS}]"
     )));
-    assert!(page("docs/launch.md").contains(&format!(
+    assert!(page("launch.md").contains(&format!(
         "0 if it is not given, {RESTARTS} for `eval` and `serve`"
     )));
-    assert!(page("docs/launch.md").contains(&format!("restart 1 of {RESTARTS} in 1 s")));
-    assert!(page("docs/resume.md").contains(&format!("while `--max-restarts` ({RESTARTS}) lasts")));
+    assert!(page("launch.md").contains(&format!("restart 1 of {RESTARTS} in 1 s")));
+    assert!(page("resume.md").contains(&format!("while `--max-restarts` ({RESTARTS}) lasts")));
 }
 
 /// Returns options and the numbers after them, as in "`--job-attempts`, 2)" and
@@ -111,19 +111,10 @@ fn defaults_in_the_docs_are_those_of_the_options() {
                 .into_owned(),
         )
     };
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let pages = std::fs::read_dir(docs)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let pages = pages
-        .filter(|name| name.ends_with(".md"))
-        .map(|name| format!("docs/{name}"));
     let mut compared = 0;
-    for name in pages {
-        for (option, told) in defaults_in(&page(&name))
-            .into_iter()
-            .filter(|(option, _)| option != "max-restarts")
-        {
+    for (name, text) in guides() {
+        let told = defaults_in(&squeezed(&text)).into_iter();
+        for (option, told) in told.filter(|(option, _)| option != "max-restarts") {
             assert_eq!(Some(told), default(&option), "{name}: --{option}");
             compared += 1;
         }
@@ -148,4 +139,165 @@ fn the_version_and_completions_are_printed_without_a_program() {
         "invalid value 'ksh' for '--print-completion <SHELL>' \
          [possible values: bash, elvish, fish, powershell, zsh]"
     );
+}
+
+/// Returns the words of a command line, as a shell reads it.
+fn words_of(line: &str) -> Vec<OsString> {
+    let script = format!("printf '%s\\n' {line}");
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(OsString::from).collect()
+}
+
+/// Reads a command line to the end: the launcher's words, and those of the command.
+fn checked(line: &str) -> Result<(), String> {
+    let words = words_of(line);
+    let (rrun, words) = words.split_first().ok_or("it is empty")?;
+    if rrun != "rrun" {
+        return Err("it does not begin with rrun".to_owned());
+    }
+    if built_in::help_topic(words)
+        .map_err(|err| err.to_string())?
+        .is_some()
+    {
+        return Ok(());
+    }
+    if crate::tools::is_asked(words) {
+        return crate::tools::check(words).map_err(|err| err.to_string());
+    }
+    let request = parse(words, &Environment::default()).map_err(|err| err.to_string())?;
+    let CliRequest::Launch(cli) = request else {
+        return Ok(());
+    };
+    let err = match cli.built_in() {
+        Some("eval") => EvalArgs::parse_words(&cli.args).err(),
+        Some("serve") => ServeArgs::parse_words(&cli.args).err(),
+        _ => None,
+    };
+    err.map_or(Ok(()), |err| Err(err.to_string()))
+}
+
+#[test]
+fn every_command_has_examples_that_its_parser_takes() {
+    for row in commands::COMMANDS {
+        let about = format!("{}: {:?}", row.name, row.examples);
+        assert!((2..=5).contains(&row.examples.len()), "{about}");
+        for (line, _) in row.examples {
+            assert_eq!(checked(line), Ok(()), "{line}");
+            let named = line.split_whitespace().any(|word| word == row.name);
+            assert!(named || row.name == commands::USERS_PROGRAM, "{line}");
+            assert!(!line.contains(['{', '}']), "{line}: a brace is clap's");
+        }
+        let lines = jobs::usage::example_lines(row.examples);
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 98),
+            "{lines:#?}"
+        );
+    }
+    assert!(
+        checked("rrun verify --no-such-option x").is_err(),
+        "the test sees errors"
+    );
+}
+
+/// Returns the folder of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Returns README and all guides, with their names.
+fn guides() -> Vec<(String, String)> {
+    let mut paths = vec![root().join("README.md")];
+    for entry in std::fs::read_dir(root().join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "md") {
+            paths.push(path);
+        }
+    }
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// A command line of a guide.
+struct ShownLine {
+    text: String,
+    /// It stands in a code block, and not within a sentence, where it may lack its arguments.
+    is_whole: bool,
+}
+
+/// Returns the lines of a guide that begin with `rrun`, but for those with an ellipsis, with
+/// something for the shell, or with any command.
+fn lines_of(page: &str) -> Vec<ShownLine> {
+    let (mut lines, mut is_code) = (Vec::new(), false);
+    let mut add = |text: &str, is_whole: bool| {
+        if text.starts_with("rrun ")
+            && !text.contains(['…', '|', '<', '>'])
+            && !text.contains("COMMAND")
+        {
+            let text = text.to_owned();
+            lines.push(ShownLine { text, is_whole });
+        }
+    };
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if is_code {
+            add(line.trim_start_matches("$ "), true);
+        } else {
+            let within = line.split('`').skip(1).step_by(2);
+            within.for_each(|text| add(text, false));
+        }
+    }
+    lines
+}
+
+#[test]
+fn every_command_line_of_the_docs_is_one_that_is_read() {
+    let mut read_lines = 0;
+    for (name, page) in guides() {
+        for line in lines_of(&page) {
+            match checked(&line.text) {
+                Ok(()) => read_lines += 1,
+                Err(err) if !line.is_whole && err.contains("required") => {}
+                Err(err) => panic!("{name}: `{}`: {err}", line.text),
+            }
+        }
+    }
+    assert!(read_lines > 80, "only {read_lines} were found");
+}
+
+/// Returns the links to guides in a text, in their order.
+fn linked(text: &str, before: &str) -> Vec<String> {
+    let pieces = text.split(before).skip(1);
+    let page = |piece: &str| {
+        let end = piece.find(".md")?;
+        let name = &piece[..end];
+        let is_name = name
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
+        is_name.then(|| format!("{name}.md"))
+    };
+    pieces.filter_map(page).collect()
+}
+
+#[test]
+fn the_guide_of_the_readme_and_the_site_have_the_same_pages_in_the_same_order() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let site = std::fs::read_to_string(root().join("deploy/site/mkdocs.yml")).unwrap();
+    let (_, guide) = readme.split_once("## Guide").unwrap();
+    let (_, nav) = site.split_once("\nnav:").unwrap();
+    let mut on_site = linked(nav, ": ");
+    assert_eq!(on_site.remove(0), "index.md");
+    assert_eq!(linked(guide, "](docs/"), on_site);
+
+    // MkDocs itself compares the list of the site with the folder.
+    let there = guides().len() - 2; // without README.md and index.md
+    assert_eq!(on_site.len(), there, "pages of docs/");
 }

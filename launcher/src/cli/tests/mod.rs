@@ -1,5 +1,4 @@
 mod documented;
-mod examples;
 
 use std::os::unix::ffi::OsStringExt as _;
 
