@@ -1,5 +1,7 @@
 //! More clients, or longer requests, than the store has room for.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 
 fn host_with(limits: StoreLimits) -> ServerHandle {
@@ -163,5 +165,33 @@ async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
     assert!(
         turns >= MAX_KEYS / TURN / 4,
         "{turns} requests of another client were answered meanwhile"
+    );
+}
+
+/// Counts the requests of other clients instead of time.
+#[tokio::test]
+async fn a_client_that_has_waited_is_answered_before_others_come_twice() {
+    const CLIENTS: usize = 32;
+    let (store, answered) = (host(), Arc::new(AtomicUsize::new(0)));
+    let names: Vec<String> = (0..TURN / 8).map(|at| at.to_string()).collect();
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (mut client, names) = (join(&store).await, names.clone());
+        let answered = Arc::clone(&answered);
+        clients.spawn(async move {
+            let mut most = 0;
+            for _ in 0..40 {
+                let before = answered.load(Ordering::Relaxed);
+                client.peek(&names).await.unwrap();
+                most = most.max(answered.fetch_add(1, Ordering::Relaxed) - before);
+            }
+            most
+        });
+    }
+    let most = within(clients.join_all()).await;
+    let most = most.into_iter().max().unwrap();
+    assert!(
+        most < CLIENTS + CLIENTS / 2,
+        "{most} of others were answered meanwhile"
     );
 }
