@@ -46,23 +46,19 @@ impl JobLines {
         self.episodes.sort_unstable_by_key(|record| {
             (record.episode, record.place.source, record.place.offset)
         });
-        let mut kept = 0;
-        for next in 0..self.episodes.len() {
-            let begun = &self.episodes[..kept];
-            if begun
-                .last()
-                .is_some_and(|last| last.episode == self.episodes[next].episode)
-            {
-                let counted = counted([&self.episodes[kept - 1], &self.episodes[next]], reader)?;
-                self.episodes[kept - 1] = counted;
-            } else {
-                self.episodes.swap(kept, next);
-                kept += 1;
+        let mut read = Ok(());
+        self.episodes.dedup_by(|next, kept| {
+            let is_same = next.episode == kept.episode;
+            if is_same {
+                match counted([kept, next], reader) {
+                    Ok(counts) => *kept = counts,
+                    Err(err) => read = Err(err),
+                }
             }
-        }
-        self.episodes.truncate(kept);
+            is_same
+        });
         self.episodes.shrink_to_fit();
-        Ok(())
+        read
     }
 }
 

@@ -9,7 +9,7 @@ use jobs::journal::{JobEnd, Quantiles};
 use jobs::progress;
 
 use crate::merged::Merged;
-use crate::merged::lives::{busy, busy_share};
+use crate::merged::lives::{Events, busy, busy_share};
 use crate::merged::record::{EpisodeRecord, Name};
 use crate::schema::{JobReport, Rates};
 use crate::sections::latency;
@@ -25,12 +25,9 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> io::Resul
     let wall_s = by_rank(job, ends, |end| end.rank, |end| end.wall_s);
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
     let places = || {
-        merged
-            .state
-            .events
-            .iter()
-            .filter(|events| ranks.contains(&events.rank))
-            .filter_map(|rank| rank.place())
+        let events = merged.state.events.iter();
+        let own = events.filter(|events| ranks.contains(&events.rank));
+        own.filter_map(Events::place)
     };
     let status = status(merged, job, &rates, &standing);
     let failed = standing

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jobs::job::JobIndex;
 use jobs::journal::RankStart;
 use jobs::plan::RunPlan;
 use jobs::time::Moment;
@@ -162,40 +163,22 @@ fn common(jobs: &[JobReport]) -> BTreeMap<String, Value> {
 
 /// Returns one entry for each journal in which a rank has started.
 pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
-    let sources = merged.journals.sources().len();
-    let (mut episodes, mut jobs) = (vec![0; sources], vec![BTreeSet::new(); sources]);
+    let mut ran = vec![(0, BTreeSet::new()); merged.state.events.len()];
     for job in &merged.plan.jobs {
         for record in &merged.lines(job.index).episodes {
-            let source = record.place.source as usize;
-            episodes[source] += 1;
-            jobs[source].insert(job.index);
+            let (episodes, jobs) = &mut ran[record.place.source as usize];
+            *episodes += 1;
+            jobs.insert(job.index);
         }
     }
-    for (events, jobs) in merged.state.events.iter().zip(&mut jobs) {
-        jobs.extend(
-            events
-                .lives
-                .iter()
-                .flat_map(|life| &life.spans)
-                .map(|span| span.job),
-        );
-    }
-    let begun = merged
-        .state
-        .events
-        .iter()
-        .enumerate()
-        .filter(|(_, events)| !events.lives.is_empty());
-    let mut ranks: Vec<_> = begun
-        .map(|(index, events)| {
-            rank(
-                &merged.plan,
-                events,
-                episodes[index],
-                jobs[index].len() as u64,
-            )
-        })
-        .collect();
+    let events = merged.state.events.iter().zip(ran);
+    let begun = events.filter(|(events, _)| !events.lives.is_empty());
+    let report = |(events, (episodes, mut jobs)): (&Events, (u64, BTreeSet<JobIndex>))| {
+        let spans = events.lives.iter().flat_map(|life| &life.spans);
+        jobs.extend(spans.map(|span| span.job));
+        rank(&merged.plan, events, episodes, jobs.len() as u64)
+    };
+    let mut ranks: Vec<_> = begun.map(report).collect();
     ranks.sort_by(|a, b| (a.rank, &a.journal).cmp(&(b.rank, &b.journal)));
     ranks
 }
@@ -245,10 +228,7 @@ fn life(life: &LifeLines) -> LifeReport {
 
 fn span(plan: &RunPlan, span: &SpanLines) -> JobSpan {
     JobSpan {
-        job: plan
-            .jobs
-            .get(span.job.0)
-            .map_or_else(|| format!("job {}", span.job.0), |job| job.name.clone()),
+        job: plan.jobs[span.job.0].name.clone(),
         attempt: span.attempt,
         started: span.started.text(),
         ended: span.ended.text(),
