@@ -67,26 +67,19 @@ impl<'a> MemoryPlanner<'a> {
                 }
             }
         }
+        let is_needed = |nth: usize| !ranks[nth].is_empty() && !terms.are_policies_on_cpu;
         let mut policies: Vec<PolicyMemory> = Vec::with_capacity(jobs.len());
-        // Hundreds of jobs may share a checkpoint; its headers are read once.
-        let mut known: Vec<(&Job, PolicyMemory)> = Vec::new();
-        for (job, ranks_of_job) in jobs.iter().zip(&ranks) {
-            if ranks_of_job.is_empty() || terms.are_policies_on_cpu {
-                policies.push(PolicyMemory::Elsewhere);
-                continue;
-            }
-            let is_same = |(other, _): &&(&Job, PolicyMemory)| {
-                other.policy_type == job.policy_type && other.policy_config == job.policy_config
+        for (nth, job) in jobs.iter().enumerate() {
+            // Hundreds of jobs may share a checkpoint; its headers are read once.
+            let is_same = |other: &usize| {
+                let of = |job: &'a Job| (&job.policy_type, &job.policy_config);
+                is_needed(*other) && of(&jobs[*other]) == of(job)
             };
-            let memory = match known.iter().find(is_same) {
-                Some((_, memory)) => memory.clone(),
-                None => {
-                    let memory = PolicyMemory::of(job, &terms.measured);
-                    known.push((job, memory.clone()));
-                    memory
-                }
-            };
-            policies.push(memory);
+            policies.push(match (0..nth).find(is_same) {
+                _ if !is_needed(nth) => PolicyMemory::Elsewhere,
+                Some(other) => policies[other].clone(),
+                None => PolicyMemory::of(job, &terms.measured),
+            });
         }
         let environments = jobs
             .iter()

@@ -99,18 +99,13 @@ impl Side {
     }
 
     pub(super) fn about(&self) -> ComparedRun {
-        let policies: BTreeSet<_> = self.jobs.values().map(|job| job.policy.clone()).collect();
+        let jobs = self.jobs.values();
+        let named = jobs.clone().filter(|job| !job.policy.is_empty());
+        let policies: BTreeSet<_> = named.map(|job| job.policy.clone()).collect();
         ComparedRun {
             path: self.path.clone(),
-            policies: policies
-                .into_iter()
-                .filter(|policy| !policy.is_empty())
-                .collect(),
-            episodes: self
-                .jobs
-                .values()
-                .map(|job| job.episodes.len() as u64)
-                .sum(),
+            policies: policies.into_iter().collect(),
+            episodes: jobs.map(|job| job.episodes.len() as u64).sum(),
         }
     }
 }
@@ -208,16 +203,14 @@ fn episodes(path: &Path) -> Result<SideJobs, Refusal> {
             *kept = this;
         }
     }
-    let side = |(name, episodes): (String, BTreeMap<u64, (Moment, SideEpisode)>)| {
+    let side = |(task, episodes): (String, BTreeMap<u64, (Moment, SideEpisode)>)| {
+        let episodes = episodes.into_iter().map(|(number, (_, one))| (number, one));
         let job = SideJob {
-            task: name.clone(),
-            episodes: episodes
-                .into_iter()
-                .map(|(number, (_, episode))| (number, episode))
-                .collect(),
+            task: task.clone(),
+            episodes: episodes.collect(),
             ..SideJob::default()
         };
-        (name, job)
+        (task, job)
     };
     Ok(jobs.into_iter().map(side).collect())
 }

@@ -74,23 +74,20 @@ impl Journals {
     /// there; then the longer ones are kept.
     #[must_use]
     pub fn and_delivered(mut self, delivered: impl IntoIterator<Item = (usize, Vec<u8>)>) -> Self {
-        let mut known: HashMap<String, Vec<usize>> = HashMap::new();
-        for (index, source) in self.sources.iter().enumerate() {
-            known.entry(source.name.clone()).or_default().push(index);
-        }
+        let names = self.sources.iter().map(|source| source.name.clone());
+        let mut known: HashMap<String, usize> = names.zip(0..).collect();
         for (rank, bytes) in delivered {
             let name = RunFolder::new(Path::new(""))
                 .journal(rank)
                 .to_string_lossy()
                 .into_owned();
-            let indices = known.entry(name.clone()).or_default();
-            let delivered = JournalSource::delivered(name, rank, bytes);
-            let same = |index: &&usize| self.sources[**index].agrees(&delivered);
-            match indices.iter().find(same).copied() {
-                Some(index) if self.sources[index].len() >= delivered.len() => {}
-                Some(index) => self.sources[index] = delivered,
+            let delivered = JournalSource::delivered(name.clone(), rank, bytes);
+            let same = known.get(&name).map(|index| &mut self.sources[*index]);
+            match same.filter(|source| source.agrees(&delivered)) {
+                Some(source) if source.len() >= delivered.len() => {}
+                Some(source) => *source = delivered,
                 None => {
-                    indices.push(self.sources.len());
+                    known.insert(name, self.sources.len());
                     self.sources.push(delivered);
                 }
             }
