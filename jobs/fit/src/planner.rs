@@ -269,7 +269,7 @@ impl<'a> MemoryPlanner<'a> {
             let most = largest.entry((need.gpu, *rank)).or_insert(*need);
             *most = most.or_larger(need);
         }
-        let gpus = self.placement.tenants().into_keys();
+        let gpus = self.placement.gpus().into_iter();
         let mut needs: BTreeMap<_, _> = gpus.map(|gpu| (gpu, Need::none(gpu))).collect();
         for ((gpu, _), need) in largest {
             needs.entry(gpu).or_default().add(&need);

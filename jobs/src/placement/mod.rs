@@ -14,16 +14,22 @@
 //! The grammar and the rules are those of rlinf/scheduler/placement/placement.py (a3816b596);
 //! docs/placement.md describes them in prose.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
+use crate::count::counted;
 use crate::refusal::Refusal;
 
 mod parse;
-mod print;
 mod seat;
 
 pub use parse::Components;
 pub use seat::{Division, Seat, Share, check_steps};
+
+/// Number of environments up to which each is listed; beyond it, only the first and the last are
+/// named.
+const LISTED: usize = 16;
 
 /// The resources that the numbers of a placement refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +127,72 @@ impl Placement {
     /// Returns the number of ranks.
     pub fn world_size(&self) -> usize {
         self.rollout.len()
+    }
+
+    /// Returns the numbers of the GPUs that its processes may use.
+    pub fn gpus(&self) -> BTreeSet<usize> {
+        let processes = self.env.iter().chain(&self.rollout);
+        let gpus = processes.flat_map(|process| &process.gpus);
+        gpus.copied().collect()
+    }
+
+    /// Returns one line per GPU, like the "Resource allocation" of s000: `GPU 0: EnvWorker 0 (1
+    /// environment)`.
+    pub fn allocation(&self, total: Option<usize>) -> Vec<String> {
+        let mut tenants: BTreeMap<usize, [Vec<String>; 2]> = BTreeMap::new();
+        let components = [("EnvWorker", &self.env), ("RolloutWorker", &self.rollout)];
+        for (component, (name, processes)) in components.into_iter().enumerate() {
+            for (number, process) in processes.iter().enumerate() {
+                for gpu in &process.gpus {
+                    tenants.entry(*gpu).or_default()[component].push(format!("{name} {number}"));
+                }
+            }
+        }
+        let seats = |total| (0..self.world_size()).flat_map(move |rank| self.seats(rank, total));
+        let line = |(gpu, [workers, policies]): (usize, [Vec<String>; 2])| {
+            let what = match (workers.is_empty(), policies.is_empty(), total) {
+                (false, false, _) => "shared".to_owned(),
+                (true, ..) => "policy inference".to_owned(),
+                (false, true, Some(total)) => {
+                    let there = seats(total).filter(|seat| seat.gpu == gpu);
+                    counted(there.count(), "environment")
+                }
+                (false, true, None) => "environments".to_owned(),
+            };
+            let who = [workers, policies].concat().join(" + ");
+            format!("GPU {gpu}: {who} ({what})")
+        };
+        tenants.into_iter().map(line).collect()
+    }
+
+    /// Returns one line per worker, like the "Distribution" of s001: `Worker 0 (GPU 0): Manages 2
+    /// environments (env 0, env 1)`.
+    pub fn distribution(&self, total: usize) -> Vec<String> {
+        let each = total / self.env.len().max(1);
+        let line = |(worker, process): (usize, &PlacedProcess)| {
+            let (first, last) = (process.gpu(), process.gpus.last().copied().unwrap_or(0));
+            let gpus = match first == last {
+                true => format!("GPU {first}"),
+                false => format!("GPU {first}-{last}"),
+            };
+            format!(
+                "Worker {worker} ({gpus}): Manages {} ({})",
+                counted(each, "environment"),
+                listed(each)
+            )
+        };
+        self.env.iter().enumerate().map(line).collect()
+    }
+}
+
+/// Formats environments as `env 0`, `env 0, env 1`, `env 0, 1, 2, 3` or `env 0 to 63`.
+fn listed(count: usize) -> String {
+    let numbers: Vec<_> = (0..count.min(LISTED)).map(|env| env.to_string()).collect();
+    match count {
+        0 => "none".to_owned(),
+        1 | 2 => format!("env {}", numbers.join(", env ")),
+        3..=LISTED => format!("env {}", numbers.join(", ")),
+        _ => format!("env 0 to {}", count - 1),
     }
 }
 

@@ -171,11 +171,7 @@ impl FitArgs {
     /// Returns the number of GPUs to plan for with `--gpu-memory`: `--gpus`, but at least as many
     /// as the placement names.
     fn planned_gpus(&self, placement: &Placement) -> usize {
-        let used = placement
-            .tenants()
-            .into_keys()
-            .max()
-            .map_or(0, |last| last + 1);
+        let used = placement.gpus().last().map_or(0, |last| last + 1);
         self.gpus.unwrap_or(used).max(used)
     }
 

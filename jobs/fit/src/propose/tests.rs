@@ -38,7 +38,7 @@ impl ProposalCase {
             nodes: 1,
         };
         let placement = Placement::new(&Components::parse(placement).unwrap(), resources).unwrap();
-        let gpus = placement.tenants().into_keys();
+        let gpus = placement.gpus().into_iter();
         Self {
             jobs: samples::jobs(entries.iter().cloned()),
             budgets: gpus.map(|gpu| (gpu, GpuBudget::whole(gib * GIB))).collect(),

@@ -3,17 +3,10 @@ use rig::cases;
 use serde_json::json;
 
 use super::*;
-
-mod documents;
-mod seats;
+use crate::layout::RunFolder;
 
 const EIGHT: Resources = Resources::Gpus {
     per_node: 8,
-    nodes: 1,
-};
-
-const FOUR: Resources = Resources::Gpus {
-    per_node: 4,
     nodes: 1,
 };
 
@@ -29,19 +22,26 @@ fn env(text: &str, resources: Resources) -> Result<Vec<Vec<usize>>, String> {
     Ok(processes.map(|process| process.gpus).collect())
 }
 
-/// Returns the GPUs of each process, or why the line is refused. In front of it stand the GPUs of
-/// a node, and how many nodes there are: `4x1 env: 0, rollout: 1`.
-fn placed(given: &str) -> String {
+/// Returns the placement of a line, in front of which stand the GPUs of a node, and how many nodes
+/// there are: `4x1 env: 0, rollout: 1`.
+fn on_machine(given: &str) -> Result<Placement, String> {
     let (machine, line) = given.split_once(' ').unwrap();
     let (gpus, nodes) = machine.split_once('x').unwrap();
-    let resources = Resources::new(gpus.parse().unwrap(), nodes.parse().unwrap());
+    on(
+        line,
+        Resources::new(gpus.parse().unwrap(), nodes.parse().unwrap()),
+    )
+}
+
+/// Returns the GPUs of each process, or why the line is refused.
+fn placed(given: &str) -> String {
     let gpus = |processes: &[PlacedProcess]| {
         let each = processes
             .iter()
             .map(|process| format!("{:?}", process.gpus));
         each.collect::<Vec<_>>().join(" ")
     };
-    match on(line, resources) {
+    match on_machine(given) {
         Ok(placed) => format!(
             "env {}, rollout {}",
             gpus(&placed.env),
@@ -53,17 +53,44 @@ fn placed(given: &str) -> String {
 
 #[test]
 fn every_process_has_the_gpus_that_its_line_names_or_the_broken_rule_is_named() {
-    cases::check("src/placement/tests/places.txt", placed);
+    cases::check("src/placement/places.txt", placed);
 }
 
+/// Returns who is on each GPU, what each worker has, and the videos of each rank's environments; of
+/// a job with `alone` before its environments, those of each rank that runs it.
+fn seated(given: &str) -> String {
+    let (total, line) = given.split_once(" of ").unwrap();
+    let placement = on_machine(line).unwrap();
+    let alone = total.strip_prefix("alone ");
+    let total = alone.unwrap_or(total).parse().unwrap();
+    let mut said = match alone {
+        Some(_) => Vec::new(),
+        None => [
+            placement.allocation(Some(total)),
+            placement.distribution(total),
+        ]
+        .concat(),
+    };
+    for rank in 0..placement.world_size() {
+        let seats = match alone {
+            Some(_) => placement.home(rank, total),
+            None => placement.seats(rank, total),
+        };
+        let videos = seats
+            .into_iter()
+            .map(|seat| RunFolder::video_stem("a", seat));
+        said.push(format!(
+            "rank {rank}: {}",
+            videos.collect::<Vec<_>>().join(" ")
+        ));
+    }
+    said.join("\n")
+}
+
+/// The options of s000 and the examples of s001 are as in these documents.
 #[test]
-fn processes_are_dealt_in_blocks_as_rlinf_deals_them() {
-    let two_each = env("0-3:0-7", EIGHT).unwrap();
-    assert_eq!(two_each, [[0], [0], [1], [1], [2], [2], [3], [3]]);
-    assert_eq!(env("0-7:0-1", EIGHT).unwrap(), [[0, 1, 2, 3], [4, 5, 6, 7]]);
-    let documented = env("0-1:0-3,3-5,7-10:7-14", Resources::new(16, 1)).unwrap();
-    let expected = [0, 0, 1, 1, 3, 4, 5, 7, 7, 8, 8, 9, 9, 10, 10];
-    assert_eq!(documented, expected.map(|gpu| vec![gpu]));
+fn environments_sit_where_the_documents_say() {
+    cases::check("src/placement/seats.txt", seated);
 }
 
 #[test]
@@ -91,17 +118,14 @@ fn one_line_and_a_mapping_say_the_same() {
             "env: 0,all:1-4, rollout: all",
             json!({"env": "0,all:1-4", "rollout": "all"}),
         ),
+        (
+            "env: 0, rollout: 1,2-3",
+            json!({"env": 0, "rollout": [1, "2-3"]}),
+        ),
     ] {
         let parsed = Components::parse(line).unwrap();
         assert_eq!(parsed, Components::from_value(&mapping).unwrap(), "{line}");
     }
-}
-
-#[test]
-fn numbers_and_lists_of_yaml_are_places() {
-    let components = Components::from_value(&json!({"env": 0, "rollout": [1, "2-3"]})).unwrap();
-    let placement = Placement::new(&components, FOUR).unwrap();
-    assert_eq!((placement.env.len(), placement.rollout.len()), (1, 3));
 }
 
 #[test]
@@ -115,12 +139,13 @@ fn a_later_placement_takes_the_place_of_an_earlier_one() {
 fn components_of_training_are_known_and_not_used() {
     let components = Components::from_value(&json!({"actor,env,rollout": "all"})).unwrap();
     assert_eq!(components.unused().collect::<Vec<_>>(), ["actor"]);
-    assert_eq!(Placement::new(&components, FOUR).unwrap().world_size(), 4);
+    let placement = Placement::new(&components, EIGHT).unwrap();
+    assert_eq!(placement.world_size(), 8);
 }
 
 #[test]
 fn a_total_that_does_not_divide_is_refused_with_the_nearest_that_do() {
-    cases::check("src/placement/tests/division.txt", |given| {
+    cases::check("src/placement/division.txt", |given| {
         let numbers: Vec<usize> = given.split(' ').map(|word| word.parse().unwrap()).collect();
         let [total, workers, ranks, stages] = numbers[..] else {
             panic!("four numbers: {given}")
@@ -138,6 +163,16 @@ fn a_total_that_does_not_divide_is_refused_with_the_nearest_that_do() {
     let wanted = "4100, which is not a multiple of num_action_chunks 32; 4096 or 4128 are";
     assert!(told.ends_with(wanted));
     assert_eq!(check_steps(4096, 32), Ok(()));
+}
+
+#[test]
+fn a_share_in_a_journal_may_have_any_numbers() {
+    let share = Share {
+        first: usize::MAX,
+        count: usize::MAX,
+        total: 0,
+    };
+    assert_eq!((share.slot(3), share.envs().len()), (None, 0));
 }
 
 proptest! {
