@@ -48,22 +48,15 @@ mod tests {
         std::fs::create_dir_all(model.join("refs")).unwrap();
         std::fs::create_dir_all(model.join("snapshots/abc")).unwrap();
         std::fs::write(model.join("refs/main"), "abc\n").unwrap();
-        let found = |set: &str, name: &str| {
-            let folder = if set == "HF_HUB_CACHE" {
-                dir.path().join("hub")
-            } else {
-                dir.path().to_owned()
-            };
-            snapshot(name, |variable| {
-                (variable == set).then(|| folder.clone().into_os_string())
-            })
+        let found = |set: &str, below: &str, name: &str| {
+            let folder = dir.path().join(below).into_os_string();
+            snapshot(name, |variable| (variable == set).then(|| folder.clone()))
         };
-        let shown = found("HF_HUB_CACHE", "nvidia/GR00T-N1.7-3B");
-        assert_eq!(shown, Some(model.join("snapshots/abc")));
-        let got = found("HF_HOME", "nvidia/GR00T-N1.7-3B");
-        assert_eq!(got, Some(model.join("snapshots/abc")));
-        assert_eq!(found("HF_HOME", "nvidia/other"), None);
-        assert_eq!(found("HOME", "nvidia/GR00T-N1.7-3B"), None);
+        let there = Some(model.join("snapshots/abc"));
+        assert_eq!(found("HF_HUB_CACHE", "hub", "nvidia/GR00T-N1.7-3B"), there);
+        assert_eq!(found("HF_HOME", "", "nvidia/GR00T-N1.7-3B"), there);
+        assert_eq!(found("HF_HOME", "", "nvidia/other"), None);
+        assert_eq!(found("HOME", "", "nvidia/GR00T-N1.7-3B"), None);
     }
 
     #[test]

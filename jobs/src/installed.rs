@@ -143,42 +143,27 @@ mod tests {
     use std::fs;
 
     /// Makes an empty file with its folders.
-    fn touch(file: &Path) -> PathBuf {
+    fn touch(folder: &tempfile::TempDir, file: &str) -> PathBuf {
+        let file = folder.path().join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, "").unwrap();
-        file.to_owned()
+        fs::write(&file, "").unwrap();
+        file
     }
 
     #[test]
-    fn the_binary_beside_the_launcher_comes_first() {
+    fn the_binary_beside_the_launcher_or_in_the_package_of_the_newest_python_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let executable = folder.path().join("bin/rrun");
-        touch(
-            &folder
-                .path()
-                .join("lib/python3.12/site-packages/rrun/rrun-rank"),
-        );
-        let beside = touch(&folder.path().join("bin/rrun-rank"));
-        assert_eq!(rank_binary(&executable), Ok(beside));
-    }
-
-    #[test]
-    fn the_package_of_the_newest_python_is_found() {
-        let folder = tempfile::tempdir().unwrap();
-        let executable = folder.path().join("bin/rrun");
-        assert!(rank_binary(&executable).is_err());
-
-        let old = folder
-            .path()
-            .join("lib/python3.9/dist-packages/rrun/rrun-rank");
-        let old = touch(&old);
-        assert_eq!(rank_binary(&executable), Ok(old));
-
-        let new = folder
-            .path()
-            .join("lib64/python3.12/site-packages/rrun/rrun-rank");
-        let new = touch(&new);
-        assert_eq!(rank_binary(&executable), Ok(new));
+        let beside = folder.path().join("bin/rrun-rank");
+        assert_eq!(rank_binary(&executable), Err(beside));
+        for file in [
+            "lib/python3.9/dist-packages/rrun/rrun-rank",
+            "lib64/python3.12/site-packages/rrun/rrun-rank",
+            "bin/rrun-rank",
+        ] {
+            let file = touch(&folder, file);
+            assert_eq!(rank_binary(&executable), Ok(file));
+        }
     }
 
     #[test]
@@ -187,22 +172,24 @@ mod tests {
         let root = folder.path();
         assert_eq!(suites(&root.join("target/release/rrun")), None);
 
-        touch(&root.join("jobs/suites/demo.json"));
+        touch(&folder, "jobs/suites/demo.json");
         let in_source = suites(&root.join("target/release/rrun"));
         assert_eq!(in_source, Some(root.join("jobs/suites")));
 
-        let package = root.join("lib/python3.12/site-packages/rrun");
-        touch(&package.join("rrun-rank"));
-        touch(&package.join("suites/demo.json"));
+        touch(&folder, "lib/python3.12/site-packages/rrun/rrun-rank");
+        let demo = touch(
+            &folder,
+            "lib/python3.12/site-packages/rrun/suites/demo.json",
+        );
         let in_package = suites(&root.join("bin/rrun"));
-        assert_eq!(in_package, Some(package.join("suites")));
+        assert_eq!(in_package.as_deref(), demo.parent());
     }
 
     #[test]
     fn paths_of_the_source_lead_into_what_is_installed() {
         let folder = tempfile::tempdir().unwrap();
         let suites = folder.path().join("suites");
-        touch(&suites.join("simulators/env.py"));
+        touch(&folder, "suites/simulators/env.py");
         let installed = |rest: &str| format!("{}/{rest}", suites.display());
         for (path, wanted) in [
             ("jobs/suites/simulators", installed("simulators")),

@@ -211,39 +211,6 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_chunk_has_to_last_for_an_inference() {
-        assert_eq!(check(4, 4, 8), Ok(()));
-        assert_eq!(check(0, 8, 8), Ok(()));
-        assert_eq!(
-            check(3, 6, 8).unwrap_err().to_string(),
-            "latency is 3 steps, expected at most 2: a chunk has 8 actions, of which 6 are \
-             executed before the next inference (action_chunk_length), so 2 are left for the time \
-             that it takes"
-        );
-        assert_eq!(
-            check(3, 2, 8).unwrap_err().to_string(),
-            "latency is 3 steps, expected at most 2: an inference begins every 2 steps \
-             (action_chunk_length), before the previous one would have ended"
-        );
-    }
-
-    #[test]
-    fn a_policy_without_chunks_is_named() {
-        let refused: Vec<_> = PolicyType::ALL
-            .iter()
-            .filter(|policy| check_policy(**policy).is_err())
-            .map(|policy| policy.name())
-            .collect();
-        let without = [
-            "zero_action",
-            "random_action",
-            "replay_action",
-            "openai_agent",
-        ];
-        assert_eq!(refused, without);
-    }
-
-    #[test]
     fn no_latency_at_all_is_none() {
         let is_none = |delay| {
             let hold = Hold::Zero;

@@ -139,78 +139,30 @@ pub const FINAL: u8 = 3;
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn read(vars: &[(&str, &str)]) -> Result<RankEnv, Refusal> {
-        RankEnv::read(|name| {
-            vars.iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| (*value).to_owned())
-        })
+    /// Returns what lines `NAME=VALUE` change in the environment of a rank without any.
+    fn read(given: &str) -> String {
+        let read = |given: &str| {
+            RankEnv::read(|name| {
+                let mut variables = given.lines().filter_map(|line| line.split_once('='));
+                let found = variables.find(|(known, _)| *known == name);
+                found.map(|(_, value)| value.to_owned())
+            })
+        };
+        match read(given) {
+            Ok(env) => rig::cases::changes(&json!(read("").unwrap()), &json!(env)),
+            Err(refusal) => refusal.to_string(),
+        }
     }
 
     #[test]
-    fn without_a_launcher_it_is_a_world_of_one() {
-        let env = read(&[]).unwrap();
-        let found = (env.rank, env.world_size, env.local_rank, env.master);
+    fn torchruns_variables_and_ours_are_read_or_refused_by_name() {
+        rig::cases::check("src/rank_env.txt", read);
+        let alone = RankEnv::read(|_| None).unwrap();
+        let found = (alone.rank, alone.world_size, alone.local_rank, alone.master);
         assert_eq!(found, (0, 1, None, None));
-        let even = read(&[
-            ("RANK", "1"),
-            ("WORLD_SIZE", "8"),
-            ("LOCAL_WORLD_SIZE", "4"),
-            ("MASTER_ADDR", "::1"),
-            ("MASTER_PORT", "29500"),
-        ]);
-        assert_eq!(even.unwrap().group_world_size, 2);
-    }
-
-    #[test]
-    fn torchruns_variables_are_read() {
-        let env = read(&[
-            ("RANK", "5"),
-            ("WORLD_SIZE", "8"),
-            ("LOCAL_RANK", "1"),
-            ("LOCAL_WORLD_SIZE", "4"),
-            ("GROUP_RANK", "1"),
-            ("GROUP_WORLD_SIZE", "3"),
-            ("MASTER_ADDR", "::1"),
-            ("MASTER_PORT", "29500"),
-            ("TORCHELASTIC_RUN_ID", "x"),
-            ("TORCHELASTIC_RESTART_COUNT", "2"),
-            ("TORCHELASTIC_USE_AGENT_STORE", "True"),
-        ])
-        .unwrap();
-        assert_eq!(env.rank, 5);
-        assert_eq!(env.local_rank, Some(1));
-        assert_eq!(env.local_world_size, 4);
-        assert_eq!(env.group_rank, 1);
-        assert_eq!(env.group_world_size, 3);
-        let found = (env.restart_count, env.round, env.isolated, env.agent_store);
-        assert_eq!(found, (2, 2, false, true));
-        assert_eq!(env.master, Some(("::1".to_owned(), 29500)));
-    }
-
-    #[test]
-    fn a_rank_that_is_restarted_alone_stays_in_its_round() {
-        let env = read(&[
-            ("TORCHELASTIC_RESTART_COUNT", "2"),
-            ("RRUN_ROUND", "0"),
-            ("RRUN_FAILURE_POLICY", "isolate"),
-        ])
-        .unwrap();
-        assert_eq!((env.restart_count, env.round, env.isolated), (2, 0, true));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        let text = |vars: &[_]| read(vars).unwrap_err().to_string();
-        let found = text(&[("WORLD_SIZE", "two")]);
-        assert_eq!(found, "WORLD_SIZE is `two`, expected a whole number");
-        let shown = text(&[("WORLD_SIZE", "2")]);
-        assert_eq!(shown, "RANK is not set, but WORLD_SIZE 2 requires it");
-        let got = text(&[("WORLD_SIZE", "2"), ("RANK", "2")]);
-        assert_eq!(got, "RANK is 2, expected a number below WORLD_SIZE 2");
-        let wanted = "MASTER_ADDR is not set, but WORLD_SIZE 2 requires it";
-        assert_eq!(text(&[("WORLD_SIZE", "2"), ("RANK", "1")]), wanted);
     }
 }

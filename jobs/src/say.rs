@@ -102,24 +102,15 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-
-    fn shown(style: Style) -> [bool; 4] {
-        [Level::Info, Level::Result, Level::Warning, Level::Error].map(|level| style.shows(level))
-    }
+    use crate::samples;
 
     #[test]
     fn quiet_leaves_out_what_is_only_good_to_know() {
-        let found = shown(Style {
-            quiet: true,
-            json: false,
-        });
-        assert_eq!(found, [false, true, true, true]);
-        let got = shown(Style {
-            quiet: true,
-            json: true,
-        });
-        assert_eq!(got, [false, true, true, true]);
-        assert_eq!(shown(Style::default()), [true; 4]);
+        let levels = [Level::Info, Level::Result, Level::Warning, Level::Error];
+        for (quiet, json) in [(false, false), (true, false), (true, true)] {
+            let shown = levels.map(|level| Style { json, quiet }.shows(level));
+            assert_eq!(shown, [!quiet, true, true, true]);
+        }
     }
 
     #[test]
@@ -136,36 +127,19 @@ mod tests {
 
     #[test]
     fn a_rank_speaks_as_its_words_say_and_else_as_its_launcher() {
-        let style = |words: &[&str], told: &[(&str, &str)]| {
-            let words: Vec<_> = ["--jobs", "j"]
-                .iter()
-                .chain(words)
-                .map(Into::into)
-                .collect();
-            let variable = |name: &str| {
-                told.iter()
-                    .find(|(known, _)| *known == name)
-                    .map(|(_, value)| (*value).to_owned())
+        let style = |words: &[&str], told: &[&str; 2]| {
+            let told = |name: &str| {
+                let position = [FORMAT_VARIABLE, QUIET_VARIABLE]
+                    .iter()
+                    .position(|it| *it == name);
+                position.map(|nth| told[nth].to_owned())
             };
-            Style::of(&EvalArgs::parse_words(&words).expect("words"), variable)
+            let Style { json, quiet } = Style::of(&samples::eval_args(words), told);
+            (json, quiet)
         };
-        let launcher = [(FORMAT_VARIABLE, "json"), (QUIET_VARIABLE, "1")];
-        assert_eq!(style(&[], &[]), Style::default());
-        let found = style(&[], &launcher);
-        assert_eq!(
-            found,
-            Style {
-                json: true,
-                quiet: true
-            }
-        );
-        let shown = style(&["--log-format", "text"], &launcher);
-        assert_eq!(
-            shown,
-            Style {
-                json: false,
-                quiet: true
-            }
-        );
+        assert_eq!(style(&[], &["", ""]), (false, false));
+        assert_eq!(style(&[], &["json", "1"]), (true, true));
+        let text = style(&["--log-format", "text"], &["json", "1"]);
+        assert_eq!(text, (false, true));
     }
 }

@@ -235,38 +235,21 @@ mod tests {
     }
 
     #[test]
-    fn yaml_and_json_files_are_read_alike() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("m");
-        std::fs::write(
-            &path,
-            "video:\n  front: {from: image, flip: [vertical]}\nlanguage: lift\n",
-        )
-        .unwrap();
-        let yaml = read(given(&json!(path))).unwrap();
-        std::fs::write(
-            &path,
-            r#"{"video": {"front": {"from": "image", "flip": ["vertical"]}}, "language": "lift"}"#,
-        )
-        .unwrap();
-        assert_eq!(yaml, read(given(&json!(path))).unwrap());
-    }
-
-    #[test]
-    fn y_is_a_name_and_no_yes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("m.yaml");
-        std::fs::write(&path, "action: {names: [x, y, n, on]}\nstate: {y: no}\n").unwrap();
+    fn in_a_file_of_yaml_or_json_y_is_a_name_and_no_yes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
         let wanted = json!({"action": {"names": ["x", "y", "n", "on"]}, "state": {"y": "no"}});
-        assert_eq!(Value::Object(read(given(&json!(path))).unwrap()), wanted);
+        let yaml = "action: {names: [x, y, n, on]}\nstate: {y: no}\n".to_owned();
+        for text in [yaml, wanted.to_string()] {
+            std::fs::write(&file, text).unwrap();
+            let found = read(given(&json!(file.path()))).unwrap();
+            assert_eq!(Value::Object(found), wanted);
+        }
     }
 
     #[test]
     fn the_launcher_refuses_an_object_that_a_rank_would_refuse() {
         let args = json!({"environment": "gym:a", "mapping": {"video": {"a": {"form": "x"}}}});
-        let file = json!({"jobs": [{"name": "a", "arena_env_args": args,
-                                    "policy_type": "zero_action", "num_episodes": 1}]});
-        let job = crate::file::parse(&file).unwrap().remove(0);
+        let job = crate::samples::job(json!({"arena_env_args": args}));
         let told = "arena_env_args.mapping.video.a: unknown field `form`; did you mean `from`?";
         assert_eq!(check_arguments(&job).unwrap_err().to_string(), told);
     }

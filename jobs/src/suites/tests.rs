@@ -1,14 +1,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use rig::cases;
 use serde_json::json;
 
 use super::*;
-use crate::eval_args::EvalArgs;
-use crate::file::{JobFile, parse};
+use crate::file::parse;
 use crate::job::{Job, Length};
-use crate::plan::RunPlan;
-use crate::rules;
+use crate::{rules, samples};
 
 fn request(suite: &SuiteRow) -> Request {
     Request {
@@ -35,72 +34,34 @@ fn jobs(suite: &SuiteRow, request: &Request) -> Vec<Job> {
 /// `num_episodes: int = 50`; `sawyer_xyz_env.py`: `max_path_length: int = 500`. LeRobot:
 /// `n_episodes: int = 50`, `seed: int | None = 1000`, `episode_length: int = 400` of `AlohaEnv` and
 /// 300 of `PushtEnv`. gymnasium-robotics: `max_episode_steps=50`.
-#[rustfmt::skip]
-const GOLDEN: &[(&str, usize, u64, u64, u64)] = &[
-    // suite, tasks, episodes, steps, seed
-    ("libero_spatial", 10, 50, 220, 7),
-    ("libero_object", 10, 50, 280, 7),
-    ("libero_goal", 10, 50, 300, 7),
-    ("libero_10", 10, 50, 520, 7),
-    ("libero_90", 90, 50, 400, 7),
-    ("libero_spatial_lan", 10, 50, 220, 7),
-    ("libero_spatial_object", 10, 50, 220, 7),
-    ("libero_spatial_swap", 10, 50, 220, 7),
-    ("libero_spatial_task", 10, 50, 220, 7),
-    ("libero_object_lan", 10, 50, 280, 7),
-    ("libero_object_object", 10, 50, 280, 7),
-    ("libero_object_swap", 10, 50, 280, 7),
-    ("libero_object_task", 10, 50, 280, 7),
-    ("libero_goal_lan", 10, 50, 300, 7),
-    ("libero_goal_object", 10, 50, 300, 7),
-    ("libero_goal_swap", 10, 50, 300, 7),
-    ("libero_goal_task", 10, 50, 300, 7),
-    ("libero_10_lan", 10, 50, 520, 7),
-    ("libero_10_object", 10, 50, 520, 7),
-    ("libero_10_swap", 10, 50, 520, 7),
-    ("libero_10_task", 10, 50, 520, 7),
-    ("metaworld_mt10", 10, 50, 500, 0),
-    ("metaworld_mt50", 50, 50, 500, 0),
-    ("metaworld_ml45_train", 45, 50, 500, 0),
-    ("metaworld_ml45_test", 5, 50, 500, 0),
-    ("gym_aloha", 2, 50, 400, 1000),
-    ("gym_pusht", 1, 50, 300, 1000),
-    ("gymnasium_fetch", 3, 100, 50, 0),
-];
-
 #[test]
 fn jobs_have_the_numbers_of_the_authors() {
-    let names: Vec<_> = SuiteRow::all().map(|suite| suite.name.as_str()).collect();
-    let golden: Vec<_> = GOLDEN.iter().map(|row| row.0).collect();
-    assert_eq!(names, golden);
-    for (name, tasks, episodes, steps, seed) in GOLDEN {
+    let mut names = Vec::new();
+    cases::evidence("src/suites/authors.txt", |name| {
+        names.push(name.to_owned());
         let suite = SuiteRow::of(name).unwrap();
         let jobs = jobs(suite, &request(suite));
-        assert_eq!(jobs.len(), *tasks, "{name}");
-        for job in jobs {
-            assert_eq!(job.length, Length::Episodes(*episodes), "{}", job.name);
-            assert_eq!(job.env_args["max_episode_steps"], *steps, "{}", job.name);
-            assert_eq!(job.seed, Some(*seed), "{}", job.name);
-        }
-    }
+        let numbers = |job: &Job| {
+            let steps = &job.env_args["max_episode_steps"];
+            format!("{:?} of {steps} steps, seed {:?}", job.length, job.seed)
+        };
+        let numbers: BTreeSet<_> = jobs.iter().map(numbers).collect();
+        let numbers = Vec::from_iter(numbers).join("; ");
+        format!("{} tasks, {numbers}", jobs.len())
+    });
+    let all: Vec<_> = SuiteRow::all().map(|suite| &suite.name).collect();
+    assert_eq!(all, names.iter().collect::<Vec<_>>());
 }
 
 #[test]
 fn every_file_is_accepted_and_planned_with_its_suite() {
-    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+    let args = samples::eval_args(&[]);
     for suite in SuiteRow::all() {
         let jobs = jobs(suite, &request(suite));
         let names = rules::check(&jobs, Path::new("jobs.json"));
         names.unwrap_or_else(|err| panic!("{err}"));
         rules::check_to_run(&jobs, &args).unwrap_or_else(|err| panic!("{err}"));
-        let file = JobFile {
-            path: "jobs.json".into(),
-            sha256: String::new(),
-            jobs,
-            model_server: None,
-        };
-        let plan = RunPlan::new(&args, file, 1, String::new());
-        for job in &plan.jobs {
+        for job in &samples::plan(&args, jobs).jobs {
             let label = job.suite.as_ref().unwrap();
             assert_eq!(label.name.as_str(), suite.name);
             assert_eq!(label.protocol.as_str(), suite.protocol);
@@ -176,33 +137,13 @@ fn some_tasks_are_marked_as_such_and_the_protocols_own_numbers_are_not() {
     assert_eq!(jobs[0].suite.as_ref().unwrap().overrides, ["tasks"]);
 }
 
-mod choice {
-    use super::*;
-
-    fn chosen(text: &str) -> Result<Vec<usize>, String> {
-        let suite = SuiteRow::of("metaworld_mt10").unwrap();
-        suite.some_tasks(text).map_err(|err| err.to_string())
-    }
-
-    #[test]
-    fn tasks_are_chosen_by_number_range_and_name() {
-        assert_eq!(chosen("3"), Ok(vec![3]));
-        assert_eq!(chosen("7-9, 0"), Ok(vec![0, 7, 8, 9]));
-        assert_eq!(chosen("push-v3,0-1"), Ok(vec![0, 1]));
-    }
-
-    #[test]
-    fn what_the_suite_does_not_have_is_refused() {
-        let found = chosen("8-10").unwrap_err();
-        assert_eq!(found, "`metaworld_mt10` has no task 8-10: expected 0 to 9");
-        let wanted = "`4-2` is not a range of tasks: it ends before it begins";
-        assert_eq!(chosen("4-2").unwrap_err(), wanted);
-        assert_eq!(
-            chosen("puhs-v3").unwrap_err(),
-            "`metaworld_mt10`: unknown task `puhs-v3`; did you mean `push-v3`?"
-        );
-        for word in ["", "1,", "-1", "1-", "99999999999999999999999"] {
-            assert!(chosen(word).is_err(), "{word}");
-        }
-    }
+#[test]
+fn tasks_are_chosen_by_number_range_and_name_or_refused() {
+    let suite = SuiteRow::of("metaworld_mt10").unwrap();
+    let chosen = |text: &str| suite.some_tasks(text).map_err(|err| err.to_string());
+    cases::check("src/suites/choices.txt", |text| match chosen(text) {
+        Ok(tasks) => format!("{tasks:?}"),
+        Err(refusal) => refusal,
+    });
+    assert!(chosen("").is_err());
 }
