@@ -16,8 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jobs::eval_args::ExportMode;
-use jobs::layout::RunFolder;
-use jobs::record_format::RecordFormat;
+use jobs::layout::{RecordFormat, RunFolder};
 use jobs::samples;
 use runtime::env::{EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{

@@ -1,4 +1,4 @@
-//! The paths of the files of a run.
+//! The paths of the files of a run, and which datasets a job has there.
 //!
 //! ```text
 //! <output>/plan.json                             the plan: what the run was asked to do
@@ -28,10 +28,14 @@
 //! ```
 //! See [`crate::launch`] for the files of `launch.lock`.
 
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use crate::job::Job;
 use crate::placement::Seat;
@@ -111,12 +115,12 @@ impl RunFolder {
     ///
     /// # Errors
     /// Returns the errors of the file system.
-    pub fn make_private(&self) -> std::io::Result<()> {
+    pub fn make_private(&self) -> io::Result<()> {
         if let Some(parent) = self.root.parent() {
             std::fs::create_dir_all(parent)?;
         }
         match std::fs::DirBuilder::new().mode(0o700).create(&self.root) {
-            Err(err) if err.kind() != std::io::ErrorKind::AlreadyExists => Err(err),
+            Err(err) if err.kind() != ErrorKind::AlreadyExists => Err(err),
             _ => Ok(()),
         }
     }
@@ -248,8 +252,8 @@ pub fn journal_rank(path: &Path) -> Option<usize> {
 ///
 /// # Errors
 /// Returns the errors of the file system; the old file is still there then.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    write_whole_with(path, |file| std::io::Write::write_all(file, bytes))
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_whole_with(path, |file| io::Write::write_all(file, bytes))
 }
 
 /// As [`write_whole`], for content that is too large for memory: `write` fills the file.
@@ -258,8 +262,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// Returns the errors of [`write_whole`] and of `write`.
 pub fn write_whole_with(
     path: &Path,
-    write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> io::Result<()> {
     replace(path, |file| {
         write(file)?;
         file.sync_all()
@@ -273,8 +277,8 @@ pub fn write_whole_with(
 /// As [`write_whole_with`].
 pub fn replace(
     path: &Path,
-    write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> io::Result<()> {
     let beside = beside(path);
     let written = std::fs::File::create(&beside).and_then(|mut file| write(&mut file));
     match written.and_then(|()| std::fs::rename(&beside, path)) {
@@ -298,6 +302,79 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     path.with_extension(format!("{}-{nanos}-{count}.tmp", std::process::id()))
 }
 
+/// Format of a dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordFormat {
+    /// One HDF5 file, as in robomimic and Isaac Lab.
+    #[default]
+    Hdf5,
+    /// A folder, as in LeRobot v3.0.
+    Lerobot,
+}
+
+impl RecordFormat {
+    /// Returns the format of a dataset that exists.
+    pub fn of_path(path: &Path) -> Self {
+        match path.is_dir() {
+            true => Self::Lerobot,
+            false => Self::Hdf5,
+        }
+    }
+
+    /// Returns the number of an episode in a dataset by its name there, in a format whose numbers
+    /// go on from those in the journals. Other formats number their episodes themselves.
+    pub fn demo_number(self, name: &str) -> Option<u64> {
+        match self {
+            Self::Hdf5 => name.strip_prefix("demo_")?.parse().ok(),
+            Self::Lerobot => None,
+        }
+    }
+}
+
+/// A dataset of a job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DatasetFile {
+    /// Path of the file, or of the folder for LeRobot.
+    pub path: PathBuf,
+    /// The rank that wrote it; `None` for the only rank of a launch.
+    pub rank: Option<usize>,
+}
+
+impl RunFolder {
+    /// Returns the datasets that a job has in this folder, of any rank, format and world size,
+    /// sorted by path. A job without a folder has none.
+    ///
+    /// # Errors
+    /// Returns an error if the folder exists and cannot be read.
+    pub fn datasets(&self, name: &str) -> io::Result<Vec<DatasetFile>> {
+        let entries = match std::fs::read_dir(self.job(name)) {
+            Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            found.extend(dataset_rank(&path, name).map(|rank| DatasetFile { path, rank }));
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// Returns which rank wrote a dataset of the job `name`, see [`RunFolder::dataset`]; `None` if the
+/// path is not that of a dataset.
+fn dataset_rank(path: &Path, name: &str) -> Option<Option<usize>> {
+    let file = path.file_name()?.to_str()?;
+    let rest = file.strip_prefix("dataset_")?.strip_prefix(name)?;
+    let rest = rest.strip_suffix(".hdf5").unwrap_or(rest);
+    let rest = rest.strip_suffix("_failed").unwrap_or(rest);
+    match rest.strip_prefix("_rank") {
+        None => rest.is_empty().then_some(None),
+        Some(rank) => rank.parse().ok().map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,27 +392,7 @@ mod tests {
 
     #[test]
     fn no_job_can_have_the_name_of_a_file_of_the_run() {
-        let names = [
-            "journal",
-            "logs",
-            "live",
-            "tensorboard",
-            "superseded",
-            "plan.json",
-            "plan.lock",
-            "launch.lock",
-            "merge.json",
-            "certificate.json",
-            "report.json",
-            "report.html",
-            "final_benchmark_report.json",
-            "metrics.json",
-            "eval_info.json",
-            "episodes.jsonl",
-            "variations.jsonl",
-            "arena_experiment_result.json",
-        ];
-        for name in names {
+        for name in ["journal", "live", "launch.lock", "report.html"] {
             assert!(RunFolder::has_own(name), "{name}");
         }
         assert!(!RunFolder::has_own("reach"));
@@ -374,5 +431,35 @@ mod tests {
         write_whole(&path, b"two").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_datasets_of_a_job_are_those_of_any_rank_and_format() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        assert_eq!(folder.datasets("a").unwrap(), []);
+        std::fs::create_dir(folder.job("a")).unwrap();
+        for name in [
+            "dataset_a.hdf5",
+            "dataset_a_rank12.hdf5",
+            "dataset_a_rank3_failed",
+            "dataset_a.hdf5.tmp",
+            "dataset_a.hdf5.damaged",
+            "dataset_a.damaged1",
+            "dataset_ab.hdf5",
+            "a_video_rank0_gpu0_env0.mp4",
+        ] {
+            std::fs::write(folder.job("a").join(name), "").unwrap();
+        }
+        let found = folder.datasets("a").unwrap().into_iter();
+        let found: Vec<_> = found
+            .map(|dataset| (folder.relative(&dataset.path), dataset.rank))
+            .collect();
+        let wanted = [
+            ("a/dataset_a.hdf5", None),
+            ("a/dataset_a_rank12.hdf5", Some(12)),
+            ("a/dataset_a_rank3_failed", Some(3)),
+        ];
+        assert_eq!(found, wanted.map(|(path, rank)| (path.to_owned(), rank)));
     }
 }

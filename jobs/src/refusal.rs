@@ -104,6 +104,12 @@ pub fn most_similar<'a>(
     best
 }
 
+/// Returns ` (did you mean `name`?)` for a name that users choose, or nothing if none is similar enough.
+pub fn meant<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let close = most_similar(found, known, LIKE_NAME);
+    close.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+}
+
 /// Similarity above which a field is suggested for an unknown one.
 pub const LIKE_FIELD: f64 = 0.7;
 

@@ -4,9 +4,18 @@ use serde_json::{Value, json};
 
 use crate::episode::{End, Episode};
 use crate::eval_args::EvalArgs;
+use crate::exported::{Description, TorchKeys};
 use crate::file::{self, JobFile};
 use crate::job::{Job, JobIndex};
 use crate::plan::RunPlan;
+
+/// The folder of the compiled model in a package.
+const MODEL: &str = "policy/data/aotinductor/model";
+
+/// The description of a package with one state vector of three values.
+pub const DESCRIPTION: &str = r#"{"format": 1, "torch": "2.11.0+cu130", "batch": {"min": 1, "max": 8},
+    "inputs": [{"kind": "state", "vectors": [{"name": "eef_position", "size": 3}]}],
+    "output": {"horizon": 4, "action_dim": 7}}"#;
 
 /// Returns an entry of a jobs file with these fields besides or instead of its own, which are three
 /// episodes of `reach` with the scripted policy. A field that is null is left out.
@@ -83,4 +92,87 @@ pub fn episode(index: usize, job: &str, number: u64) -> Episode {
         infer_calls: 1,
         ..Episode::default()
     }
+}
+
+/// Returns [`DESCRIPTION`].
+///
+/// # Panics
+/// Never: the text is a description.
+pub fn description() -> Description {
+    Description::parse(DESCRIPTION).expect("the text above is a description")
+}
+
+/// Returns the keys of a package for any CPU of x86-64.
+pub fn keys() -> TorchKeys {
+    TorchKeys {
+        device: "cpu".to_owned(),
+        platform: "linux".to_owned(),
+        machine: "x86_64".to_owned(),
+        cpu_isa: "INVALID_VEC_ISA".to_owned(),
+        compute_capability: None,
+    }
+}
+
+/// Returns a package with these keys and this description, whose library is a text.
+pub fn package(keys: &TorchKeys, description: &str) -> Vec<u8> {
+    let capability = keys.compute_capability;
+    let metadata = serde_json::json!({
+        "AOTI_DEVICE_KEY": keys.device,
+        "AOTI_PLATFORM": keys.platform,
+        "AOTI_MACHINE": keys.machine,
+        "AOTI_CPU_ISA": keys.cpu_isa,
+        "AOTI_COMPUTE_CAPABILITY": capability.map(|number| number.to_string()).unwrap_or_default(),
+        "rrun.inputs": description,
+    });
+    let metadata = metadata.to_string();
+    zip(&[
+        (&format!("{MODEL}/a.wrapper.cpp"), b"int main() {}"),
+        (
+            &format!("{MODEL}/a.wrapper_metadata.json"),
+            metadata.as_bytes(),
+        ),
+        (&format!("{MODEL}/a.wrapper.so"), b"a library"),
+        ("policy/byteorder", b"little"),
+    ])
+}
+
+/// Returns a zip file of stored entries.
+pub fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut bytes, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in files {
+        let header = bytes.len() as u32;
+        let fields = fields(name, content);
+        bytes.extend_from_slice(b"PK\x03\x04");
+        bytes.extend_from_slice(&fields);
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(content);
+        directory.extend_from_slice(b"PK\x01\x02\x14\x00");
+        directory.extend_from_slice(&fields);
+        // Comment, disk, internal and external attributes.
+        directory.extend_from_slice(&[0; 10]);
+        directory.extend_from_slice(&header.to_le_bytes());
+        directory.extend_from_slice(name.as_bytes());
+    }
+    let (start, size, count) = (
+        bytes.len() as u32,
+        directory.len() as u32,
+        files.len() as u16,
+    );
+    bytes.append(&mut directory);
+    bytes.extend_from_slice(b"PK\x05\x06\x00\x00\x00\x00");
+    bytes.extend_from_slice(&[count.to_le_bytes(), count.to_le_bytes()].concat());
+    bytes.extend_from_slice(&[size.to_le_bytes(), start.to_le_bytes()].concat());
+    bytes.extend_from_slice(&[0; 2]);
+    bytes
+}
+
+/// Returns the fields that both headers of an entry have: version, flags, method, time, date,
+/// checksum, sizes, and lengths of name and extra field.
+fn fields(name: &str, content: &[u8]) -> Vec<u8> {
+    let size = (content.len() as u32).to_le_bytes();
+    let mut fields = vec![0; 14];
+    fields.extend_from_slice(&[size, size].concat());
+    fields.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    fields.extend_from_slice(&[0; 2]);
+    fields
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use jobs::launch::LAUNCH_VARIABLE;
-use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE};
-use jobs::pulse::PULSE_VARIABLE;
+use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE, PULSE_VARIABLE};
 use jobs::rank_env::FRONT_VARIABLE;
 use tempfile::TempDir;
 

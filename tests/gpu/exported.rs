@@ -2,8 +2,8 @@
 //! compiled only where there is one.
 
 use jobs::exported::TorchKeys;
-use jobs::exported::testing::{DESCRIPTION, keys, package};
 use jobs::interface::{ActionSpec, Interface};
+use jobs::samples::{DESCRIPTION, keys, package};
 use runtime::env::EnvSpec;
 use runtime::policy::{Checkpoints, Lifeline, make};
 use serde_json::json;

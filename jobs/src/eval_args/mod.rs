@@ -15,7 +15,7 @@ use crate::bytes::ByteSize;
 use crate::eval_args::values::{level, listener, points};
 use crate::experiment::{Change, is_experiment};
 use crate::journal::Question;
-use crate::record_format::RecordFormat;
+use crate::layout::RecordFormat;
 use crate::tracking::TrackingArgs;
 use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
 

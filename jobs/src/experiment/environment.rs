@@ -4,13 +4,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
+use crate::environments::{EveryEnvironment, PythonEnvironment, Simulator, is_python_environment};
 use crate::experiment::runs::similar_to;
 use crate::experiment::{Unused, note, number};
 use crate::refusal::{MISSPELT, Refusal, most_similar};
 use crate::settings::kinds::PY_NAME;
 use crate::settings::names;
-use crate::simulators::Simulator;
 
 /// Fields of `environment_builder` that a job has elsewhere, or has no use for.
 const BUILDER: &[&str] = &[

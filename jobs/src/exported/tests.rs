@@ -3,7 +3,7 @@ use std::io::Cursor;
 use proptest::prelude::*;
 
 use super::*;
-use crate::exported::testing::{DESCRIPTION, keys, package, zip};
+use crate::samples::{DESCRIPTION, description, keys, package, zip};
 
 fn read(bytes: &[u8]) -> Result<Package, Refusal> {
     let archive = Archive::open(Cursor::new(bytes)).map_err(unreadable);
@@ -145,6 +145,43 @@ fn a_compressed_library_is_refused() {
         .unwrap();
     bytes[start + 10] = 8;
     assert!(refusal(&bytes).contains("a.wrapper.so` is compressed or encrypted"));
+}
+
+#[test]
+fn a_cpu_that_lacks_what_the_compiler_used_is_refused_with_its_name() {
+    let full = "fpu fma f16c avx2 avx512f avx512dq avx512vl avx512bw avx512_vnni";
+    let checked = |flags: &str, package: &TorchKeys, native: &[&str]| {
+        let machine = Machine {
+            architecture: "x86_64".to_owned(),
+            cpu_flags: cpu_flags(&format!("processor : 0\nflags\t\t: {flags}\n")),
+        };
+        let mut description = description();
+        description.cpu_flags = native.iter().map(|flag| (*flag).to_owned()).collect();
+        let checked = machine.check(package, &description);
+        checked.map_or_else(|refusal| refusal.to_string(), |()| String::new())
+    };
+    let mut package = TorchKeys {
+        cpu_isa: "AVX512 AVX512_VNNI".to_owned(),
+        ..keys()
+    };
+    assert_eq!(checked(full, &package, &[]), "");
+    assert_eq!(
+        checked("fpu fma f16c avx2", &package, &[]),
+        "it was compiled for a CPU with avx512_vnni, avx512bw, avx512dq, avx512f, avx512vl, \
+         which this CPU lacks; export it on this machine, or with `--isa avx2`"
+    );
+    let native = checked(full, &package, &["avx512_bf16"]);
+    assert!(native.contains("a CPU with avx512_bf16, which"), "{native}");
+    package.machine = "aarch64".to_owned();
+    let wanted = "it was compiled for linux on aarch64, but this machine is linux on x86_64";
+    assert_eq!(checked(full, &package, &[]), wanted);
+}
+
+#[test]
+fn this_machine_has_flags() {
+    let here = Machine::here();
+    let is_known = here.cpu_flags.is_some_and(|flags| flags.contains("fpu"));
+    assert!(is_known || here.architecture != "x86_64");
 }
 
 proptest! {

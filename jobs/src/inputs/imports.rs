@@ -139,18 +139,13 @@ fn resolve(folder: &Path, module: &[String], names: &[String]) -> Option<Vec<Pat
 /// Returns the files of the package at a path, or the module beside it.
 fn package_or_module(path: &Path) -> Option<Vec<PathBuf>> {
     if path.join("__init__.py").is_file() {
-        return Some(python_files(path));
+        let is_python = |file: &Path| file.extension().is_some_and(|end| end == "py");
+        let mut files = files_below(path, MOST_FILES, is_python);
+        files.truncate(MOST_FILES);
+        return Some(files);
     }
     let file = path.with_extension("py");
     file.is_file().then(|| vec![file])
-}
-
-/// Returns the Python files below a folder, without hidden ones.
-fn python_files(package: &Path) -> Vec<PathBuf> {
-    let is_python = |file: &Path| file.extension().is_some_and(|end| end == "py");
-    let mut files = files_below(package, MOST_FILES, is_python);
-    files.truncate(MOST_FILES);
-    files
 }
 
 /// Returns the name of a package as Python compares it (PEP 503).

@@ -14,17 +14,16 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::environments::{
-    self, ARENAS, EveryEnvironment, PythonEnvironment, is_python_environment, mapping,
+    self, ARENAS, EveryEnvironment, PythonEnvironment, Simulator, is_python_environment, mapping,
 };
 use crate::eval_args::EvalArgs;
 use crate::experiment::is_experiment;
 use crate::job::{Job, Length, Status};
 use crate::latency::{self, Delay};
 use crate::policies::{self, PolicyType, canonical_policy};
-use crate::refusal::{LIKE_NAME, MISSPELT, Refusal, most_similar};
+use crate::refusal::{MISSPELT, Refusal, meant, most_similar};
 use crate::settings::kinds::MapOrFile;
 use crate::settings::{self, SettingRow, names};
-use crate::simulators::Simulator;
 
 /// The field with a planner's API key, which jobs must not have.
 const KEY: &str = "api_key";
@@ -83,7 +82,7 @@ fn unknown_environment(job: &Job, is_run: bool, known: &[&str]) -> Refusal {
         format_args!(
             "unknown name `{found}`{}; expected one of {known_names}, or an environment in Python: \
              `gym:ID`, `file.py:factory`, `package.module:factory`",
-            meant(found, known)
+            meant(found, known.iter().copied())
         ),
     )
 }
@@ -92,7 +91,7 @@ fn unknown_policy(job: &Job, is_run: bool) -> Refusal {
     let (found, known) = (canonical_policy(&job.policy_type), PolicyType::names());
     let hint = format!(
         "{}; expected one of {}",
-        meant(found, &known),
+        meant(found, known.iter().copied()),
         known.join(", ")
     );
     if is_run {
@@ -101,16 +100,6 @@ fn unknown_policy(job: &Job, is_run: bool) -> Refusal {
     }
     let place = format!("{} field policy_type", job.place());
     Refusal::at(place, format_args!("unknown name `{found}`{hint}"))
-}
-
-fn meant(found: &str, known: &[&str]) -> String {
-    let close = nearest(found, known).map(|name| format!(" (did you mean `{name}`?)"));
-    close.unwrap_or_default()
-}
-
-/// Returns the known name that a misspelled one resembles most, if any is similar enough.
-pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    most_similar(found, known.iter().copied(), LIKE_NAME)
 }
 
 /// Refuses the first unknown argument of a job's environment, if that is a reason to refuse it.
@@ -156,13 +145,20 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), Refusal> {
     let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
     let in_job = |job: &Job| run_check(job, args).map_err(|refusal| refusal.inside(job.place()));
     pending().try_for_each(in_job)?;
-    let wrong = pending()
-        .filter(|job| is_filmed(job, args))
-        .find_map(|job| {
-            let mut cameras = job.video.cameras.iter().flatten();
-            Some((job, cameras.find(|name| lacks(job, name))?))
-        });
-    wrong.map_or(Ok(()), |(job, camera)| Err(no_camera(job, camera)))
+    for job in pending().filter(|job| is_filmed(job, args)) {
+        // What environments in Python have is known to the ranks alone.
+        let Some(simulator) = Simulator::of(&job.environment) else {
+            continue;
+        };
+        let known = simulator.row().cameras;
+        let mut cameras = job.video.cameras.iter().flatten();
+        if let Some(camera) = cameras.find(|name| !known.contains(&name.as_str())) {
+            let (environment, known) = (&job.environment, known.join(", "));
+            let reason = format!("`{environment}` has no camera `{camera}`; it has {known}");
+            return Err(Refusal::at(job.place(), reason));
+        }
+    }
+    Ok(())
 }
 
 fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
@@ -271,25 +267,6 @@ fn check_latency(job: &Job) -> Result<(), Refusal> {
 /// Returns whether videos of a job are made, if its environment has a camera.
 pub fn is_filmed(job: &Job, args: &EvalArgs) -> bool {
     !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false)
-}
-
-/// Returns whether the environment of a job certainly does not have a camera. What environments in
-/// Python have is known to the ranks alone.
-fn lacks(job: &Job, camera: &str) -> bool {
-    cameras(job).is_some_and(|known| !known.contains(&camera))
-}
-
-fn cameras(job: &Job) -> Option<&'static [&'static str]> {
-    Simulator::of(&job.environment).map(|simulator| simulator.row().cameras)
-}
-
-fn no_camera(job: &Job, camera: &str) -> Refusal {
-    let known = cameras(job).unwrap_or_default().join(", ");
-    let reason = format!(
-        "`{}` has no camera `{camera}`; it has {known}",
-        job.environment
-    );
-    Refusal::at(job.place(), reason)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::count::listed;
-use crate::environments::is_python_environment;
+use crate::environments::{Simulator, is_python_environment};
 use crate::file::{self, JobFile};
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::interface::Interface;
@@ -18,7 +18,6 @@ use crate::job::Job;
 use crate::policies::{self, PolicyType, Serving};
 use crate::refusal::Refusal;
 use crate::serve_args::ServeArgs;
-use crate::simulators::Simulator;
 use crate::{installed, rules, secrets, settings};
 
 /// Number of names that are listed.

@@ -4,7 +4,7 @@
 
 use clap::Command;
 use jobs::eval_args;
-use jobs::rules::nearest;
+use jobs::refusal::{LIKE_NAME, most_similar};
 use jobs::serve_args;
 use jobs::usage::Examples;
 
@@ -251,8 +251,7 @@ pub fn examples(name: &str) -> Examples {
 
 /// Returns the built-in word that a misspelt one probably means, if it is similar enough.
 pub fn meant(word: &str) -> Option<&'static str> {
-    let known: Vec<_> = names().chain(["help"]).collect();
-    nearest(word, &known)
+    most_similar(word, names().chain(["help"]), LIKE_NAME)
 }
 
 /// Returns the names of the tools, which launch nothing.

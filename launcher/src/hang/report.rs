@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use jobs::bytes::ByteSize;
 use jobs::count::listed;
+use jobs::live::Pulse;
 use jobs::printable::printable_line;
-use jobs::pulse::Pulse;
 use jobs::time::rfc3339;
 use stacks::{Frame, Trace};
 

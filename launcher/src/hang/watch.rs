@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use jobs::pulse::{Pulse, RankPhase};
+use jobs::live::{Pulse, RankPhase};
 
 use crate::rank_id::RankId;
 

@@ -15,7 +15,7 @@ use jobs::count::counted;
 use jobs::experiment::Change;
 use jobs::policies::{self, PolicyType};
 use jobs::printable::printable;
-use jobs::refusal::{LIKE_NAME, Refusal, most_similar};
+use jobs::refusal::{Refusal, meant};
 use jobs::rules;
 use jobs::suites::{Request, SuiteRow};
 use jobs::tree::overlay;
@@ -131,9 +131,7 @@ impl SuiteArgs {
 
 fn unknown(found: &str) -> Refusal {
     let names = SuiteRow::all().map(|suite| suite.name.as_str());
-    let hint = most_similar(found, names, LIKE_NAME)
-        .map(|name| format!(" (did you mean `{name}`?)"))
-        .unwrap_or_default();
+    let hint = meant(found, names);
     Refusal::new(format_args!(
         "there is no suite `{found}`{hint}; `rrun list` lists them"
     ))

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jobs::environments::is_python_environment;
+use jobs::environments::{Simulator, is_python_environment};
 use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::refusal::Refusal;
-use jobs::simulators::Simulator;
 
 use crate::env::egl::{self, EglDevice, EglRequest, Gpu};
 use crate::env::mujoco::{self, MujocoConfig};

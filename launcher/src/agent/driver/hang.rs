@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jobs::layout::RunFolder;
-use jobs::pulse::Pulse;
+use jobs::live::Pulse;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -268,7 +268,7 @@ impl LaunchDriver<'_> {
     }
 }
 
-/// Returns a folder for the pulses of the ranks (see [`jobs::pulse`]), if they have one and somebody
+/// Returns a folder for the pulses of the ranks (see [`jobs::live`]), if they have one and somebody
 /// watches. It is on a disk of this node, because every rank writes once a second.
 pub(super) fn pulses(plan: &LaunchPlan) -> Option<TempDir> {
     if plan.eval.is_none() || plan.hang.timeout.is_none() {

@@ -19,7 +19,7 @@ mod modules;
 
 use std::path::{Path, PathBuf};
 
-use jobs::environments::is_python_environment;
+use jobs::environments::{Simulator, is_python_environment};
 use jobs::exported::{Input, Machine, Package};
 use jobs::hub;
 use jobs::job::{Job, Status};
@@ -28,7 +28,6 @@ use jobs::policies::lerobot::{FeatureMapping, LerobotCheckpoint};
 use jobs::refusal::Refusal;
 use jobs::settings::PathTo;
 use jobs::settings::kinds::PyName;
-use jobs::simulators::Simulator;
 use serde_json::Value;
 
 use crate::cli::Environment;

@@ -1,5 +1,5 @@
 use jobs::exported::TorchKeys;
-use jobs::exported::testing::{DESCRIPTION, keys, package};
+use jobs::samples::{DESCRIPTION, keys, package};
 use serde_json::json;
 
 use super::*;

@@ -2,7 +2,7 @@
 //! `rrun suite` writes them.
 //!
 //! ```text
-//! jobs/src/simulators, environments ─► environments ─┐
+//! jobs/src/environments ─────────────► environments ─┐
 //! jobs/src/policies ─────────────────► policies      ├─► CatalogueEntry ─► text, JSON
 //! jobs/suites/*.json, *.yaml ────────► examples ─────┤
 //! jobs/src/suites ───────────────────► suites ───────┘
@@ -18,7 +18,7 @@ mod suites;
 use std::io;
 use std::process::ExitCode;
 
-use jobs::refusal::{LIKE_NAME, Refusal, most_similar};
+use jobs::refusal::{Refusal, meant};
 use serde_json::json;
 
 use crate::tools::list::entry::{CatalogueEntry, Kind};
@@ -77,9 +77,7 @@ fn find(name: &str, all: Vec<CatalogueEntry>) -> Result<CatalogueEntry, Refusal>
         return Ok(python);
     }
     let names = all.iter().flat_map(CatalogueEntry::names);
-    let hint = most_similar(name, names, LIKE_NAME)
-        .map(|name| format!(" (did you mean `{name}`?)"))
-        .unwrap_or_default();
+    let hint = meant(name, names);
     let found = all
         .into_iter()
         .find(|entry| entry.names().any(|one| one == name));

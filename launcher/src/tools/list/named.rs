@@ -1,10 +1,11 @@
 //! What a job can name: environments of the simulators in `rrun-rank`, the two forms of an environment
 //! in Python, and policies.
 
-use jobs::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
+use jobs::environments::{
+    EnvironmentRow, EveryEnvironment, PythonEnvironment, Simulator, is_python_environment,
+};
 use jobs::policies::{PolicyDescription, PolicyType, Serving};
 use jobs::settings::{self, SettingRow};
-use jobs::simulators::{EnvironmentRow, Simulator};
 use serde_json::{Value, json};
 
 use crate::tools::list::entry::{CatalogueEntry, EntrySetting, Kind};

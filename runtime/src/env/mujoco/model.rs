@@ -7,7 +7,7 @@ use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 
 use crate::env::EnvError;
 use crate::env::mujoco::task::MujocoSettings;
-use jobs::simulators::Quality;
+use jobs::environments::Quality;
 
 /// Number of joints of the arm. They come first in the model, then the fingers, then the object.
 pub(super) const ARM_JOINTS: usize = 7;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_cameras_are_those_that_the_launcher_knows() {
-        let row = jobs::simulators::Simulator::TableTop.row();
+        let row = jobs::environments::Simulator::TableTop.row();
         assert_eq!(row.cameras, crate::env::mujoco::model::CAMERAS);
     }
 

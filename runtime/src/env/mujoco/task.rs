@@ -1,13 +1,12 @@
 //! The tasks: scene, initial states and success predicate; and what a job says about them in its
 //! `arena_env_args`, which is checked before anything is built. A new task is a row in [`TABLE`],
-//! and one in `jobs/src/simulators` with its instruction and limits.
+//! and one in `jobs/src/environments` with its instruction and limits.
 
 use std::sync::Arc;
 
-use jobs::environments::EveryEnvironment;
+use jobs::environments::{EveryEnvironment, Quality, Simulator, TableTop};
 use jobs::refusal::Refusal;
 use jobs::settings::{self, names};
-use jobs::simulators::{Quality, Simulator, TableTop};
 use serde_json::{Map, Value};
 
 use crate::env::mujoco::rotation::{flat_distance, minus, norm};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use jobs::pulse::{PULSE_VARIABLE, Pulse, RankPhase};
+use jobs::live::{PULSE_VARIABLE, Pulse, RankPhase};
 
 use crate::eval::monitor::Every;
 use crate::eval::monitor::beat::Beat;

@@ -75,7 +75,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use jobs::exported::testing::{DESCRIPTION, keys, package};
+    use jobs::samples::{DESCRIPTION, keys, package};
 
     fn packed(folder: &Path) -> Package {
         let path = folder.join("policy.pt2");

@@ -297,7 +297,7 @@ fn cameras_and_states_may_have_other_names() {
 #[test]
 fn a_package_of_a_gpu_or_one_that_cannot_be_loaded_is_refused_with_the_reason() {
     use jobs::exported::TorchKeys;
-    use jobs::exported::testing::{DESCRIPTION, keys, package};
+    use jobs::samples::{DESCRIPTION, keys, package};
 
     let own = || TorchKeys {
         machine: std::env::consts::ARCH.to_owned(),

@@ -296,7 +296,7 @@ fn down(yaw: f64) -> [f64; 4] {
 
 #[cfg(test)]
 mod tests {
-    use jobs::simulators::Simulator;
+    use jobs::environments::Simulator;
     use serde_json::Map;
 
     use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use jobs::episode::DemoRef;
 use jobs::eval_args::ExportMode;
-use jobs::record_format::RecordFormat;
+use jobs::layout::RecordFormat;
 
 mod demo;
 mod file;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jobs::record_format::RecordFormat;
+use jobs::layout::RecordFormat;
 use serde_json::{Value, json};
 
 use crate::record::tests::{SUCCESS, begin, demos, end, episode, finish, plan, recorded, steps};

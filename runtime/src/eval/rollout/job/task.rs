@@ -7,8 +7,8 @@ use jobs::episode::DemoRef;
 use jobs::inputs::versions;
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
+use jobs::layout::RecordFormat;
 use jobs::progress;
-use jobs::record_format::RecordFormat;
 use jobs::suspects::Suspects;
 use serde_json::Value;
 

@@ -18,9 +18,8 @@ use jobs::episode::DemoRef;
 use jobs::eval_args::{EvalArgs, ExportMode};
 use jobs::job::Job;
 use jobs::journal;
-use jobs::layout::RunFolder;
+use jobs::layout::{RecordFormat, RunFolder};
 use jobs::placement::Seat;
-use jobs::record_format::RecordFormat;
 use jobs::rules::is_filmed;
 
 use crate::env::EnvSpec;
