@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::refusal::Refusal;
 use crate::settings;
+use crate::tree::object;
 
 /// What errors call the contents of the file.
 const PLACE: &str = "interface";
@@ -173,10 +174,7 @@ impl Interface {
     /// # Errors
     /// Refuses the first wrong field.
     pub fn parse(value: &Value) -> Result<Self, Refusal> {
-        let Value::Object(given) = value else {
-            return Err(Refusal::found(PLACE, value, "expected an object"));
-        };
-        let given: Written = settings::read(PLACE, given)?;
+        let given: Written = settings::read(PLACE, object(PLACE, value)?)?;
         let actions = given.actions;
         let size = actions.names.len();
         let low = bounds("low", actions.low, size, f32::NEG_INFINITY)?;
@@ -297,12 +295,10 @@ fn bounds(
 mod tests {
     use super::*;
 
-    fn refusal(value: &Value) -> String {
-        Interface::parse(value).unwrap_err().to_string()
-    }
-
-    fn arm() -> Value {
-        json!({
+    /// Returns in what an interface differs from that of an arm, or why its file is refused.
+    #[test]
+    fn an_interface_is_written_as_it_was_read_or_its_wrong_field_is_named() {
+        let arm = json!({
             "name": "arm",
             "cameras": {"front": [480, 640]},
             "states": {"joint_position": 7},
@@ -310,52 +306,13 @@ mod tests {
             "control_hz": 15,
             "max_episode_steps": 300,
             "language": "pick it up",
-        })
-    }
-
-    #[test]
-    fn an_interface_is_written_as_it_was_read() {
-        let interface = Interface::parse(&arm()).unwrap();
-        assert_eq!(interface.action.low, [-0.1, f32::NEG_INFINITY]);
-        assert_eq!(interface.cameras[0].height, 480);
-        assert_eq!(interface.to_json(), arm());
-    }
-
-    #[test]
-    fn actions_alone_are_an_interface() {
-        let interface = Interface::parse(&json!({"actions": {"names": ["x"]}})).unwrap();
-        assert_eq!(interface.name.as_str(), "robot");
-        assert_eq!(interface.control_hz, 20);
-        assert_eq!(interface.action.high, [f32::INFINITY]);
-    }
-
-    #[test]
-    fn a_wrong_field_is_named() {
-        let with = |path: &str, value: Value| {
-            let mut arm = arm();
-            *arm.pointer_mut(path).unwrap() = value;
-            refusal(&arm)
-        };
-        assert_eq!(
-            with("/cameras/front", json!([0, 640])),
-            "interface.cameras.front: found a list of 2, expected [height, width] in pixels, each \
-             from 1 to 32768"
-        );
-        assert_eq!(
-            with("/states/joint_position", json!("7")),
-            "interface.states.joint_position: found \"7\", expected a whole number from 1 to 4096"
-        );
-        assert_eq!(
-            with("/actions/low", json!([1])),
-            "interface.actions.low: found a list of 1, expected a list of 2 numbers, one for each \
-             of `names`"
-        );
-        assert!(with("/actions/low", json!([0.2, 0])).contains("entry 0 is 0.2"));
-        assert!(with("/actions/names", json!([])).contains("expected a list of 1 to 4096 names"));
-        assert!(with("/control_hz", json!(1_u64 << 32)).contains("from 1 to 4294967295"));
-        assert!(refusal(&json!({})).contains("interface.actions: it is missing"));
-        let mut arm = arm();
-        arm["camera"] = json!({});
-        assert!(refusal(&arm).ends_with("unknown field `camera`; did you mean `cameras`?"));
+        });
+        assert_eq!(Interface::parse(&arm).unwrap().to_json(), arm);
+        rig::cases::check("src/interface.txt", |given| {
+            match Interface::parse(&rig::cases::changed(&arm, given)) {
+                Ok(interface) => rig::cases::changes(&arm, &interface.to_json()),
+                Err(refusal) => refusal.to_string(),
+            }
+        });
     }
 }

@@ -63,6 +63,12 @@ fn options() -> Options {
     }
 }
 
+/// Returns the object that stands at a place, or refuses another value.
+pub(crate) fn object<'a>(place: &str, value: &'a Value) -> Result<&'a Map<String, Value>, Refusal> {
+    let object = value.as_object();
+    object.ok_or_else(|| Refusal::found(place, value, "expected an object"))
+}
+
 /// Returns a tree with one value, at a dotted name. A name of very many parts is one part, because
 /// a deep tree takes a deep stack.
 pub(crate) fn at_path(key: &str, value: Value) -> Value {
@@ -95,13 +101,16 @@ pub fn overlay(earlier: &mut Map<String, Value>, later: Map<String, Value>) {
     }
 }
 
-/// Removes a value from a tree and returns it.
-pub(crate) fn take(tree: &mut Value, path: &[&str]) -> Option<Value> {
-    let (last, above) = path.split_last()?;
-    let parent = above
-        .iter()
-        .try_fold(tree, |tree, part| tree.get_mut(part))?;
-    parent.as_object_mut()?.shift_remove(*last)
+/// Removes a value, at a dotted name, from a tree and returns it.
+pub(crate) fn take(tree: &mut Value, path: &str) -> Option<Value> {
+    let (parent, last) = match path.rsplit_once('.') {
+        Some((above, last)) => {
+            let mut parts = above.split('.');
+            (parts.try_fold(tree, |tree, part| tree.get_mut(part))?, last)
+        }
+        None => (tree, path),
+    };
+    parent.as_object_mut()?.shift_remove(last)
 }
 
 /// Maximum depth of references that lead to references.

@@ -60,20 +60,3 @@ fn an_experiment_runs_as_its_jobs_with_results_in_the_layout_of_arena_and_is_res
     let changed = eval.words(&["shared.rollout_limit.num_episodes=2"]).run();
     assert_ne!(changed.code, 0, "other jobs have another folder");
 }
-
-#[test]
-fn what_is_wrong_is_refused_before_anything_starts() {
-    for (text, words, said) in [
-        (
-            EXPERIMENT,
-            "runs.third.num_rebuilds=2",
-            "unknown run `third`",
-        ),
-        ("env: {eval: {}}", "", "for RLinf's YAML, use --config"),
-    ] {
-        let words: Vec<_> = words.split_whitespace().collect();
-        let eval = Eval::of_experiment(text).words(&words);
-        let ended = eval.run().stderr_has(said);
-        assert!(ended.code != 0 && !eval.folder().root().exists());
-    }
-}

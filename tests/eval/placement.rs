@@ -44,27 +44,6 @@ fn an_example_of_s001_has_its_workers_and_videos_and_episodes_do_not_depend_on_w
 }
 
 #[test]
-fn every_snippet_of_the_documents_is_accepted_over_a_jobs_file() {
-    let snippets = std::fs::read_dir(rig::fixture("placement")).unwrap();
-    let mut count = 0;
-    for snippet in snippets {
-        let path = snippet.unwrap().path();
-        let eval = Eval::new(&[job("reach", 1, 4), job("push", 1, 4)]);
-        let eval = eval.launcher_words(&["--dry-run=json"]);
-        let ended = eval.words(&["--config", path.to_str().unwrap()]).run();
-        let lacks_gpus = ended.stderr.contains("GPU ") && ended.stderr.contains(" does not exist");
-        assert!(
-            ended.code == 0 || lacks_gpus,
-            "{}: {}",
-            path.display(),
-            ended.stderr
-        );
-        count += 1;
-    }
-    assert_eq!(count, 15);
-}
-
-#[test]
 fn an_episode_whose_end_is_ignored_lasts_as_long_as_it_may_and_is_solved_all_the_same() {
     let reach = |name: &str, more: Value| {
         let mut entry = merged(named(name, 4, job("reach", 4, 2)), more);

@@ -5,8 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::environments::{EveryEnvironment, PythonEnvironment, Simulator, is_python_environment};
-use crate::experiment::runs::similar_to;
-use crate::experiment::{Unused, note, number};
+use crate::experiment::{Unused, note, number, similar_to};
 use crate::refusal::{MISSPELT, Refusal, most_similar};
 use crate::settings::kinds::PY_NAME;
 use crate::settings::names;

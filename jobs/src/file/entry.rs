@@ -253,23 +253,25 @@ pub const MAX_EPISODES: u64 = 1_000_000;
 /// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
 /// of `num_envs` environments.
 fn length(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
-    let with = |field: &str, value: u64| {
-        format!("{value} is given together with {field}; only one of them can end the job")
+    let lengths = [
+        ("num_episodes", entry.num_episodes),
+        ("num_steps", entry.num_steps),
+        ("rollout_epoch", entry.rollout_epoch),
+    ];
+    let given = lengths.into_iter();
+    let mut given = given.filter_map(|(field, length)| Some((field, length?)));
+    let length = match (given.next(), given.next()) {
+        (Some((first, of_first)), Some((field, length))) => {
+            let reason = format!(
+                "{length} is given together with {first} {of_first}; only one of them can end the job"
+            );
+            return Err((field, reason));
+        }
+        (Some(("num_episodes", episodes)), None) => Length::Episodes(episodes),
+        (Some(("num_steps", steps)), None) => Length::Steps(steps),
+        _ => of_epochs(entry, num_envs)?,
     };
     let num_rebuilds = entry.num_rebuilds.unwrap_or(1);
-    let length = match (entry.num_episodes, entry.num_steps, entry.rollout_epoch) {
-        (Some(_), _, Some(epochs)) => return Err(("rollout_epoch", with("num_episodes", epochs))),
-        (None, Some(_), Some(epochs)) => return Err(("rollout_epoch", with("num_steps", epochs))),
-        (Some(episodes), Some(steps), None) => {
-            return Err((
-                "num_steps",
-                with(&format!("num_episodes {episodes}"), steps),
-            ));
-        }
-        (Some(episodes), None, None) => Length::Episodes(episodes),
-        (None, Some(steps), None) => Length::Steps(steps),
-        (None, None, epochs) => of_epochs(entry, epochs, num_envs)?,
-    };
     match length {
         Length::Episodes(episodes) if episodes < num_rebuilds => {
             let reason = format!(
@@ -284,7 +286,8 @@ fn length(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
 /// Computes the length from epochs as in rlinf/runners/embodied_eval_runner.py. Without
 /// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
 /// ends within the steps of all epochs, and only the first epoch begins with a reset.
-fn of_epochs(entry: &Entry, given: Option<u64>, num_envs: usize) -> Result<Length, Wrong> {
+fn of_epochs(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
+    let given = entry.rollout_epoch;
     let epochs = given.unwrap_or(1);
     let steps = entry.max_steps_per_rollout_epoch;
     match (entry.auto_reset == Some(true), steps) {
@@ -316,68 +319,4 @@ fn check_chunks(steps: Option<u64>, policy: &Map<String, Value>) -> Result<(), W
     };
     check_steps(steps as usize, usize::try_from(chunk).unwrap_or(0))
         .map_err(|err| ("max_steps_per_rollout_epoch", err.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::file::JobFile;
-    use crate::plan::fingerprint;
-
-    fn read(file: &Value) -> JobFile {
-        JobFile::new("jobs.json".as_ref(), String::new(), file).unwrap()
-    }
-
-    fn is_the_same_again(file: &Value) {
-        let first = read(file);
-        let again = read(&jobs_file(&first.jobs, first.model_server.as_ref()));
-        assert_eq!(first, again);
-    }
-
-    #[test]
-    fn a_job_that_is_written_and_read_is_the_same() {
-        is_the_same_again(&json!({"jobs": [
-            {"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3},
-            {"name": "b", "policy_type": "gr00t", "num_steps": 50, "seed": 7, "status": "completed",
-             "arena_env_args": {"environment": "gym:X-v0", "num_envs": 3, "enable_cameras": true, "env": {"A": "b"}},
-             "policy_config_dict": {"model_path": "x", "action_chunk_length": 8},
-             "language_instruction": "go", "variations": {"light": {"x": 1}}, "pipeline_stage_num": 2,
-             "video_cfg": {"save_video": true, "video_base_dir": "v", "cameras": ["front"], "fps": 20,
-                           "per_episode": true, "grid": true, "use_high_res_cameras": false}},
-            {"name": "c", "arena_env_args": {"environment": "push"}, "policy_type": "scripted", "total_num_envs": 8,
-             "group_size": 2, "num_episodes": 16, "num_rebuilds": 2, "auto_reset": true, "ignore_terminations": true,
-             "max_steps_per_rollout_epoch": 40},
-            {"name": "e", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3,
-             "latency": {"ms": 62.5, "hold": "zero"}, "suite": {"name": "s", "protocol": "1", "overrides": ["seed"]},
-             "variations": {"grid": {"light_intensity": [100, 900], "object": ["cube", "cylinder"]}}},
-            {"name": "f", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3,
-             "latency": "measured", "variations": [{"name": "dark", "group": "light", "light_intensity": 50}]},
-            {"name": "d", "arena_env_args": {"environment": "push"}, "policy_type": "replay_action",
-             "policy_config_dict": {"replay_file_path": "x.hdf5"}},
-        ]}));
-    }
-
-    #[test]
-    fn a_model_server_that_is_written_and_read_is_the_same() {
-        let jobs = json!([{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]);
-        let server =
-            |server: Value| is_the_same_again(&json!({"model_server": server, "jobs": jobs}));
-        server(json!({"command": "vllm serve x", "health_port": 8000}));
-        server(
-            json!({"command": ["vllm", "serve"], "health_url": "http://[::1]:81/health?x=1", "devices": [0, 2],
-                   "env": {"A": "b"}, "cwd": "/srv", "start_timeout": 5, "max_restarts": 1, "stop_timeout": 9}),
-        );
-    }
-
-    #[test]
-    fn epochs_are_written_as_their_episodes_with_the_same_results() {
-        let first = read(&json!({"jobs": [
-            {"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 4}, "policy_type": "scripted",
-             "rollout_epoch": 3, "max_steps_per_rollout_epoch": 40},
-        ]}));
-        let again = read(&jobs_file(&first.jobs, None));
-        assert_eq!(again.jobs[0].length, Length::Episodes(12));
-        let found = fingerprint(&first.jobs[0], 1);
-        assert_eq!(found, fingerprint(&again.jobs[0], 1));
-    }
 }

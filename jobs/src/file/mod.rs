@@ -21,7 +21,7 @@ use crate::model_server::{self, ModelServer};
 use crate::refusal::Refusal;
 use crate::settings;
 use crate::sha256;
-use crate::tree::quoted;
+use crate::tree::{self, object, quoted};
 use variations::{Overrides, VariantBytes};
 
 mod entry;
@@ -91,7 +91,7 @@ impl JobFile {
 pub fn value(path: &Path) -> Result<Value, Refusal> {
     if is_experiment(path) {
         let variable = |name: &str| std::env::var(name).ok();
-        return Ok(Experiment::read(path, &[], &variable)?.jobs);
+        return Ok(Experiment::parse(path, &tree::read(path)?, &[], &variable)?.jobs);
     }
     json(path, &read(path)?)
 }
@@ -144,10 +144,7 @@ struct Top {
 
 /// Converts everything in a jobs file: the jobs and the model server.
 fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
-    let Value::Object(given) = file else {
-        return Err(Refusal::found("top level", file, "expected an object"));
-    };
-    let top: Top = settings::read("", given)?;
+    let top: Top = settings::read("", object("top level", file)?)?;
     if top.jobs.is_empty() {
         let reason = "the list is empty, expected at least one job";
         return Err(Refusal::at("jobs", reason));
@@ -206,10 +203,7 @@ fn job(
         Some(name) => format!("job {index} ({})", name.escape_debug()),
         None => format!("job {index}"),
     };
-    let Value::Object(given) = entry else {
-        return Err(Refusal::found(place, entry, "expected an object"));
-    };
-    let mut given = given.clone();
+    let mut given = object(&place, entry)?.clone();
     if let Some(Value::Object(video)) = given.get_mut("video_cfg") {
         video.retain(|name, _| !UNUSED_VIDEO.contains(&name.as_str()));
     }

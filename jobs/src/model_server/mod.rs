@@ -19,6 +19,7 @@ use serde_json::{Number, Value};
 use crate::refusal::Refusal;
 use crate::settings;
 use crate::settings::kinds::{OneOrMany, Port, Seconds, number};
+use crate::tree::object;
 
 /// Name of the field.
 pub(crate) const FIELD: &str = "model_server";
@@ -105,11 +106,10 @@ fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
 /// # Errors
 /// Refuses the first problem found.
 pub(crate) fn read(value: &Value) -> Result<Option<ModelServer>, Refusal> {
-    let server: ModelServer = match value {
-        Value::Null => return Ok(None),
-        Value::Object(given) => settings::read(FIELD, given)?,
-        other => return Err(Refusal::found(FIELD, other, "expected an object")),
-    };
+    if value.is_null() {
+        return Ok(None);
+    }
+    let server: ModelServer = settings::read(FIELD, object(FIELD, value)?)?;
     match server.wrong() {
         Some((field, reason)) => Err(Refusal::at(format_args!("{FIELD}.{field}"), reason)),
         None => Ok(Some(server)),

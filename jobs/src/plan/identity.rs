@@ -40,7 +40,7 @@ impl Identity {
     pub fn of(job: &Job, base_seed: u64) -> Self {
         let mut entry = Value::Object(file::entry(job));
         for place in NO_PART {
-            tree::take(&mut entry, &place.split('.').collect::<Vec<_>>());
+            tree::take(&mut entry, place);
         }
         let Value::Object(mut entry) = entry else {
             return Self(BTreeMap::new());

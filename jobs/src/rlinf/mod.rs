@@ -6,8 +6,7 @@
 //! ```
 //! Names that resemble one that `rrun` reads are refused. Others (RLinf's own settings, training,
 //! Hydra) are accepted, and reported once as unused.
-//!
-//! Applies a configuration: creates its jobs, or changes the jobs of a jobs file.
+//! A configuration then creates its jobs, or changes those of a jobs file.
 
 use std::path::{Path, PathBuf};
 
@@ -33,8 +32,6 @@ pub struct Config {
     pub files: Vec<PathBuf>,
     /// The last file that names an environment, after which the job is named.
     namesake: Option<PathBuf>,
-    /// Whether settings of the command line are included.
-    is_set: bool,
     /// `cluster.component_placement`.
     pub components: Option<Components>,
     /// `cluster.num_nodes`.
@@ -44,7 +41,7 @@ pub struct Config {
     /// `model_server`: as in a jobs file, whose own model server it replaces.
     pub model_server: Option<ModelServer>,
     /// `jobs`: as in a jobs file.
-    jobs: Option<Value>,
+    pub(crate) jobs: Option<Value>,
     /// Fields that replace those of every job.
     over: Map<String, Value>,
     /// Fields for the jobs that do not set them.
@@ -77,20 +74,22 @@ impl Config {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
         let mut components: Option<Components> = None;
-        let files: Vec<_> = texts.iter().map(|(path, _)| path.clone()).collect();
-        let read = texts
-            .into_iter()
-            .map(|(path, text)| tree::parse(&path, &text).map(|tree| (path, tree)));
-        let set = sets.iter().map(|set| Ok((PathBuf::from(SET), set.tree())));
         let mut trees = Vec::new();
-        for read in read.chain(set) {
-            let (path, mut tree) = read?;
-            if let Some(placed) = tree::take(&mut tree, &["cluster", "component_placement"]) {
+        for (path, text) in texts {
+            let tree = tree::parse(&path, &text)?;
+            trees.push((path, tree));
+        }
+        let files: Vec<_> = trees.iter().map(|(path, _)| path.clone()).collect();
+        let mut of_files = trees.iter().rev();
+        let namesake = of_files.find(|(_, tree)| names_environment(tree));
+        let namesake = namesake.map(|(path, _)| path.clone());
+        trees.extend(sets.iter().map(|set| (SET.into(), set.tree())));
+        for (path, tree) in &mut trees {
+            if let Some(placed) = tree::take(tree, "cluster.component_placement") {
                 let placed = Components::from_value(&placed);
-                let placed = placed.map_err(|err| err.inside(tree::quoted(&path)))?;
+                let placed = placed.map_err(|err| err.inside(tree::quoted(path)))?;
                 components = Some(placed.over(components.unwrap_or_default()));
             }
-            trees.push((path, tree));
         }
         let nothing = Value::Object(Map::new());
         let merged = trees.iter().fold(nothing, |merged, (_, tree)| {
@@ -99,24 +98,16 @@ impl Config {
         let read =
             |tree: &Value| sections::read(&Resolver::new(tree, variable, false).resolve(tree));
         let config = read(&merged).map_err(|refusal| {
-            let alone = trees.iter().rev();
-            let same = alone
-                .clone()
-                .find(|(_, tree)| read(tree).as_ref() == Err(&refusal));
+            let mut alone = trees.iter().rev();
+            let same = alone.find(|(_, tree)| read(tree).as_ref() == Err(&refusal));
             let path = same.or(trees.last()).map(|(path, _)| path.as_path());
             refusal.inside(tree::quoted(path.unwrap_or(Path::new(""))))
         })?;
         refuse_idle(sets, &config.unused)?;
-        let of_file = trees.iter().filter(|(path, _)| path != Path::new(SET));
-        let namesake = of_file
-            .rev()
-            .find(|(_, tree)| names_environment(tree))
-            .map(|(path, _)| path.clone());
         Ok(Self {
             files,
             namesake,
             components,
-            is_set: !sets.is_empty(),
             ..config
         })
     }
@@ -127,19 +118,9 @@ impl Config {
             || (self.environment().is_some() && self.under.contains_key("policy_type"))
     }
 
-    /// Returns whether no file and no setting was given.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty() && !self.is_set
-    }
-
     /// Returns whether it has settings of jobs.
     pub fn changes_jobs(&self) -> bool {
         !self.over.is_empty() || !self.under.is_empty()
-    }
-
-    /// Returns whether it has a list of jobs.
-    pub(crate) fn has_list(&self) -> bool {
-        self.jobs.is_some()
     }
 
     fn environment(&self) -> Option<&Value> {
@@ -155,12 +136,11 @@ fn refuse_idle(sets: &[Change], unused: &[String]) -> Result<(), Refusal> {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let idle = sets.iter().find(|set| {
-        unused
-            .iter()
-            .any(|unused| is_below(&set.name(), unused) || is_below(unused, &set.name()))
+        let mut unused = unused.iter();
+        unused.any(|unused| is_below(set.name(), unused) || is_below(unused, set.name()))
     });
     let Some(idle) = idle else { return Ok(()) };
-    let hint = sections::nearest(&idle.name())
+    let hint = sections::nearest(idle.name())
         .map(|name| format!("; did you mean `{name}`?"))
         .unwrap_or_default();
     let reason = format!("it has no effect here{hint}");

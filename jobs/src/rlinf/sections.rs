@@ -129,9 +129,7 @@ pub(super) fn nearest(name: &str) -> Option<String> {
 
 /// Reads all sections of a merged tree.
 pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
-    let Value::Object(given) = tree else {
-        return Err(Refusal::found("top level", tree, "expected an object"));
-    };
+    let given = tree::object("top level", tree)?;
     let (top, mut unused): (Top, _) = settings::read_among("", given, LIKE)?;
     refuse_unresolved(tree)?;
     if top.cluster.node_groups.is_some() {

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::*;
 use crate::file::parse;
-use crate::placement::{Placement, Resources};
 use crate::rlinf::sections::{Cluster, Eval, Rollout};
 use crate::samples;
 use crate::settings::names;
@@ -58,14 +57,6 @@ fn meaning(given: &str) -> String {
 #[test]
 fn files_mean_a_job_or_changes_of_given_jobs_or_are_refused() {
     cases::check("src/rlinf/cases.txt", meaning);
-}
-
-#[test]
-fn the_placement_of_a_file_is_that_of_the_line() {
-    let text = "cluster: {component_placement: {env: 0-1, rollout: 2-3}}";
-    let config = read(&[text], &[]).unwrap();
-    let placement = Placement::new(&config.components.unwrap(), Resources::new(4, 1)).unwrap();
-    assert_eq!((placement.env.len(), placement.rollout[1].gpu()), (2, 3));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::refusal::Refusal;
 use crate::rlinf::Config;
 use crate::rules;
 use crate::secrets;
+use crate::tree;
 use crate::trust;
 
 /// Number of unused settings that are named; the rest is only counted.
@@ -173,16 +174,17 @@ fn jobs(
         let path = config.files.last().cloned().unwrap_or_default();
         return Ok((file(&path, &value)?, Vec::new()));
     };
-    if config.has_list() {
+    if config.jobs.is_some() {
         return Err(Refusal::new(format_args!(
             "--jobs `{}` and the `jobs` of --config are both given; keep one of them",
             path.display()
         )));
     }
     let (value, unused) = if is_experiment(path) {
-        let Experiment { jobs, unused } = Experiment::read(path, &args.changes, variable)?;
-        (jobs, unused)
-    } else if config.is_empty() {
+        let text = tree::read(path)?;
+        let read = Experiment::parse(path, &text, &args.changes, variable)?;
+        (read.jobs, read.unused)
+    } else if args.config.is_empty() && args.set.is_empty() {
         return Ok((JobFile::read(path)?, Vec::new()));
     } else {
         (file::value(path)?, Vec::new())

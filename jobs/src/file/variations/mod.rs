@@ -17,9 +17,8 @@ use serde_json::{Map, Value};
 use crate::file::{MAX_BYTES, check_name};
 use crate::job::{Job, Variant};
 use crate::refusal::Refusal;
+use crate::tree::object;
 use crate::{settings, sha256};
-
-mod grid;
 
 /// Name of the field.
 const FIELD: &str = "variations";
@@ -124,9 +123,7 @@ fn overrides(
     entry: &Value,
     bytes: &mut VariantBytes,
 ) -> Result<Vec<Overrides>, Refusal> {
-    let Value::Object(given) = entry else {
-        return Err(Refusal::found(place, entry, "expected an object"));
-    };
+    let given = object(place, entry)?;
     let wrong =
         |field: &str, reason: String| Refusal::at(format_args!("{place} field {field}"), reason);
     let Written {
@@ -147,7 +144,7 @@ fn overrides(
         if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(Refusal::unknown(place, "field", name, &known));
         }
-        return grid::combinations(&format!("{place} field {GRID}"), &grid, group, bytes);
+        return combinations(&format!("{place} field {GRID}"), &grid, group, bytes);
     }
     if let Some(name) = &name {
         check_name(name).map_err(|err| wrong("name", err.to_string()))?;
@@ -163,6 +160,80 @@ fn overrides(
         values,
         is_of_grid: false,
     }])
+}
+
+/// Returns the combinations of a grid, the last argument changing fastest. Their group is the given
+/// one, otherwise the argument; if there are several arguments, each value is a group.
+fn combinations(
+    place: &str,
+    grid: &Map<String, Value>,
+    group: Option<String>,
+    bytes: &mut VariantBytes,
+) -> Result<Vec<Overrides>, Refusal> {
+    if grid.is_empty() {
+        let reason = "it is empty, expected an argument with its values";
+        return Err(Refusal::at(place, reason));
+    }
+    let mut axes = Vec::new();
+    for (argument, values) in grid {
+        let place = format!("{place}.{}", argument.escape_debug());
+        match values {
+            Value::Array(values) if values.is_empty() => {
+                let reason = "the list is empty, expected at least one value";
+                return Err(Refusal::at(place, reason));
+            }
+            Value::Array(values) => axes.push((argument, values)),
+            _ => return Err(Refusal::found(place, values, "expected a list of values")),
+        }
+    }
+    let counts = axes.iter().map(|(_, values)| values.len());
+    let count = counts.fold(1, usize::saturating_mul);
+    if count > MAX_VARIANTS {
+        let reason = format!("it has {count} combinations, expected at most {MAX_VARIANTS}");
+        return Err(Refusal::at(place, reason));
+    }
+    let mut combinations = vec![Map::new()];
+    for (argument, values) in axes {
+        let sizes = values.iter().map(|value| value.to_string().len());
+        let size = argument.len() + sizes.sum::<usize>();
+        bytes
+            .add(size, count / values.len())
+            .map_err(|reason| Refusal::at(place, reason))?;
+        let extended = |combination: &Map<String, Value>, value: &Value| {
+            let mut combination = combination.clone();
+            combination.insert(argument.clone(), value.clone());
+            combination
+        };
+        let each = combinations.iter();
+        combinations = each
+            .flat_map(|combination| values.iter().map(|value| extended(combination, value)))
+            .collect();
+    }
+    let variant = |values: Map<String, Value>| Overrides {
+        name: name_of(&values),
+        groups: group
+            .as_ref()
+            .map_or_else(|| groups(&values), |group| vec![group.clone()]),
+        values,
+        is_of_grid: true,
+    };
+    Ok(combinations.into_iter().map(variant).collect())
+}
+
+fn groups(values: &Map<String, Value>) -> Vec<String> {
+    let level = |(argument, value): (&String, &Value)| {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let mut level = format!("{argument}={text}");
+        level.truncate(level.floor_char_boundary(MAX_GROUP_BYTES));
+        level
+    };
+    match values.len() {
+        1 => values.keys().cloned().collect(),
+        _ => values.iter().map(level).collect(),
+    }
 }
 
 /// Returns a job and those of its variants.

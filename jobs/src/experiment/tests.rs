@@ -8,8 +8,6 @@ use crate::job::Job;
 use crate::refusal::Refusal;
 use crate::{rules, samples};
 
-mod parser;
-
 const SHARED: &str = "
 shared:
   environment: {enable_cameras: true, hdr: hall}
@@ -84,7 +82,7 @@ fn meaning(given: &str) -> String {
 
 #[test]
 fn an_experiment_and_changes_of_the_command_line_mean_jobs_or_are_refused() {
-    cases::check("src/experiment/tests/cases.txt", meaning);
+    cases::check("src/experiment/cases.txt", meaning);
 }
 
 #[test]
@@ -94,7 +92,7 @@ fn policies_of_arena_are_ours_with_their_settings() {
     assert_eq!(policy.name(), "pi0_remote");
     assert_eq!(crate::policies::check(policy, &job.policy_config), Ok(()));
     assert!(!job.policy_config.contains_key("type"));
-    cases::check("src/experiment/tests/policies.txt", |theirs| {
+    cases::check("src/experiment/policies.txt", |theirs| {
         let change = format!("runs.a.policy.type={theirs}");
         let job = jobs(&run_with("num_rebuilds: 1"), &[&change]).remove(0);
         crate::policies::canonical_policy(&job.policy_type).to_owned()
@@ -128,27 +126,39 @@ fn one_anchor_may_be_repeated_by_very_many_runs() {
 }
 
 #[test]
-fn variations_that_an_environment_of_ours_does_not_have_are_named() {
-    let text = run_with("variations: {light.hdr_image.enabled: true, light_intensity: 9}");
-    let read = read(&text, &[]).unwrap();
-    assert_eq!(read.unused, ["variations.light"]);
-    let variations = &read.jobs["jobs"][0]["variations"];
-    assert_eq!(variations, &json!({"light_intensity": 9}));
-    let factory = "shared.environment.factory=a.py:make";
-    let of_arena = jobs(&text, &[factory]).remove(0);
-    assert_eq!(of_arena.variations["light"]["hdr_image"]["enabled"], true);
-    let misspelt = jobs(&text.replace("light_intensity", "light_intensty"), &[]);
-    let told = known(&misspelt).unwrap_err().to_string();
-    assert!(told.contains("did you mean `light_intensity`?"), "{told}");
+fn what_a_small_file_repeats_has_a_limit() {
+    let long = "x".repeat(1 << 20);
+    let runs: String = (0..100).map(|run| format!("  r{run}: {{}}\n")).collect();
+    let text = format!("shared:\n  environment: {{type: {long}}}\nruns:\n{runs}");
+    assert!(refusal(&text, &[]).contains("bytes in 100 runs are more than"));
+
+    let names = "'${shared.s}',".repeat(100);
+    let text = format!(
+        "shared: {{s: {long}}}\nruns: {{a: {{environment: {{type: a, l: [{names}]}}, \
+                        policy: {{type: p}}}}}}"
+    );
+    assert!(refusal(&text, &[]).contains("`${shared.s}` cannot be resolved"));
+    let itself = "shared: {s: {a: '${shared.s}', b: '${shared.s}'}}\n\
+                  runs: {a: {environment: '${shared.s}', policy: {type: p}}}";
+    assert!(refusal(itself, &[]).contains("cannot be resolved"));
+
+    let deep = format!("{}: 1", vec!["a"; 500].join("."));
+    let text = run_with(&format!("variations: {{{deep}}}"));
+    assert!(read(&text, &[]).is_ok(), "such a name is one name");
 }
 
 #[test]
-fn an_environment_of_ours_may_stand_in_an_experiment() {
-    let builder = "num_envs: 2, env_spacing: 2.5, solve_relations: true";
-    let text = run_with(&format!("environment_builder: {{{builder}}}"));
-    let jobs = jobs(&text, &["runs.a.policy.type=scripted"]);
-    assert_eq!(known(&jobs), Ok(()));
-    let gym = self::jobs(&text, &["runs.a.environment.type=gym:Pusher-v5"]);
-    let has_arguments = gym[0].env_args.contains_key("env_kwargs");
-    assert!(!has_arguments, "gymnasium.make has no such arguments");
+fn bombs_nesting_and_two_runs_of_one_name_are_refused_by_the_parser() {
+    let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for (above, name) in ('a'..='y').zip('b'..='z') {
+        let repeated = vec![format!("*{above}"); 9].join(", ");
+        bomb.push_str(&format!("{name}: &{name} [{repeated}]\n"));
+    }
+    bomb.push_str("runs: {a: {environment: {type: push, l: *z}, policy: {type: p}}}");
+    let nested = format!("runs: {}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    for text in [&bomb, &nested, "runs: {a: {}, a: {}}"] {
+        let refused = refusal(text, &[]);
+        let is_the_parsers = refused.starts_with("`a.yaml`: ");
+        assert!(is_the_parsers, "not its reader's: {refused}");
+    }
 }
