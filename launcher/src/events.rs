@@ -45,8 +45,9 @@ pub fn begin() {
 /// An event of a launch, made where it happens.
 #[derive(Clone, Debug)]
 pub struct Event {
-    name: String,
-    /// The state of torchrun that it is named by; `None` for an event that torchrun does not have.
+    /// The name of an event that torchrun does not have.
+    name: &'static str,
+    /// The state of torchrun that it is named by otherwise.
     state: Option<&'static str>,
     /// The rank, and its process.
     rank: Option<(RankId, i32)>,
@@ -64,14 +65,14 @@ impl Event {
     pub fn of_state(state: &'static str) -> Event {
         Event {
             state: Some(state),
-            ..Event::ours(&format!("torchelastic.worker.status.{state}"))
+            ..Event::ours("")
         }
     }
 
     /// Returns an event that torchrun does not have.
-    pub fn ours(name: &str) -> Event {
+    pub fn ours(name: &'static str) -> Event {
         Event {
-            name: name.to_owned(),
+            name,
             state: None,
             rank: None,
             code: None,
@@ -168,7 +169,9 @@ impl Event {
             fields.extend(self.own);
         }
         let timestamp = seconds(UNIX_EPOCH, now);
-        json!({"name": self.name, "source": source, "timestamp": timestamp, "metadata": metadata})
+        let status = |state| format!("torchelastic.worker.status.{state}");
+        let name = self.state.map_or_else(|| self.name.to_owned(), status);
+        json!({"name": name, "source": source, "timestamp": timestamp, "metadata": metadata})
     }
 
     /// Returns the metadata that torchrun encodes as a JSON text, with rank values in lists of one

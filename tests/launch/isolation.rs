@@ -120,20 +120,6 @@ fn what_a_rank_left_behind_ends_before_it_starts_again_and_that_of_others_does_n
 }
 
 #[test]
-fn a_signal_during_a_pause_ends_the_launch_and_nothing_is_started() {
-    let script = "[ $RANK = 0 ] && exec sleep 10000; echo start >> starts; exit 1";
-    let running = isolated(2, 9).sh(script).start();
-    running.wait_for_stderr("restart 3 of 9 in 4 s");
-    running.signal(Signal::TERM);
-    let ended = running
-        .wait()
-        .fails_with(1)
-        .stderr_has("shutting down workers (SIGTERM)")
-        .stderr_lacks("FAILED");
-    assert_eq!(lines(&ended, "starts").len(), 3);
-}
-
-#[test]
 fn after_slurm_s_announcement_of_the_end_nothing_is_started_any_more() {
     let script = "if [ $RANK = 0 ]; then trap 'echo saved; exit 0' USR1; echo > up; \
                   sleep 10000 & wait; fi; echo start >> starts; exit 1";

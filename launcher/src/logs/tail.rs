@@ -75,14 +75,11 @@ impl Tail {
         Ok(Tail { stop, done })
     }
 
-    /// Stops the tail after every rank has ended: the rest of the files is read. The future
-    /// resolves when all lines have been written.
-    pub fn finish(self) -> impl Future<Output = ()> {
+    /// Stops the tail after every rank has ended: the rest of the files is read. What is returned
+    /// ends when all lines have been written; an error means that no more lines will come.
+    pub fn finish(self) -> oneshot::Receiver<()> {
         drop(self.stop);
-        async move {
-            // An error means that the thread is gone; then no more lines will come.
-            let _ = self.done.await;
-        }
+        self.done
     }
 }
 
@@ -244,7 +241,7 @@ mod tests {
         };
         let tail = Tail::start(vec![followed]).expect("it starts");
         writer.write_all(b"last apple").expect("written");
-        tail.finish().await;
+        tail.finish().await.expect("all is written");
         let found = fs::read_to_string(&out).expect("read");
         assert_eq!(found, "[p]:an apple\n[p]:last apple\n");
     }

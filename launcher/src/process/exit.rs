@@ -2,8 +2,6 @@
 //! children it waited for.
 
 use std::fmt::{Display, Formatter};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
 
 use serde::Serialize;
 
@@ -44,17 +42,6 @@ impl Exit {
             Exit::Code(code) => code,
             Exit::Signal(signal) => -signal,
         }
-    }
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Exit {
-        // A process that was waited for has either a code or a signal; the default is for a status
-        // made by hand.
-        status.code().map_or_else(
-            || Exit::Signal(status.signal().unwrap_or(libc::SIGKILL)),
-            Exit::Code,
-        )
     }
 }
 
@@ -117,11 +104,8 @@ mod tests {
 
     #[test]
     fn a_signal_is_a_negative_returncode() {
-        assert_eq!(
-            Exit::from(ExitStatus::from_raw(libc::SIGKILL)).returncode(),
-            -9
-        );
-        assert_eq!(Exit::from(ExitStatus::from_raw(7 << 8)).returncode(), 7);
+        assert_eq!(Exit::Signal(libc::SIGKILL).returncode(), -9);
+        assert_eq!(Exit::Code(7).returncode(), 7);
     }
 
     #[test]

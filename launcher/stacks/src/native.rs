@@ -320,8 +320,7 @@ fn bytes(elf: &Elf<'_>, name: &str) -> Option<Arc<[u8]>> {
 
 /// Returns the name without mangling, parameters, template arguments and a Rust hash.
 fn readable(mangled: &str) -> String {
-    let name = demangled(mangled);
-    let name = without_brackets(&name);
+    let name = without_brackets(&demangled(mangled));
     match name.char_indices().nth(LONGEST_NAME) {
         Some((at, _)) => format!("{}…", &name[..at]),
         None => name,

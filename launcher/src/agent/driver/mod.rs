@@ -8,13 +8,13 @@ mod server;
 
 use std::collections::VecDeque;
 use std::future::{Future, pending};
-use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use jobs::rank_env::FINAL;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, sleep_until};
 
 use crate::agent::attempt::Attempt;
@@ -46,9 +46,6 @@ use crate::signals::{LaunchSignals, ReceivedSignal, Signals, Streams};
 /// children of the launcher, so not all send SIGCHLD when they end.
 const SWEEP_PERIOD: Duration = Duration::from_millis(20);
 
-/// A future that ends when every log line of an attempt has been written.
-type Flush = Pin<Box<dyn Future<Output = ()>>>;
-
 /// The state of one launch.
 pub struct LaunchDriver<'a> {
     plan: &'a LaunchPlan,
@@ -66,7 +63,8 @@ pub struct LaunchDriver<'a> {
     leftovers: Leftovers,
     memory: OomKills,
     attempt: Attempt,
-    flushes: Vec<Flush>,
+    /// Each ends when every log line of ranks that have ended has been written.
+    flushes: Vec<oneshot::Receiver<()>>,
     /// The model server, which runs beside the ranks.
     server: Option<SupervisedServer<'a>>,
     /// The port that the ranks of `serve` share, until the launch is told to end.
@@ -323,14 +321,17 @@ impl<'a> LaunchDriver<'a> {
 
     /// Lets these tails write their last lines beside the launch.
     fn flush_later(&mut self, tails: impl IntoIterator<Item = Tail>) {
-        let flushes = tails
-            .into_iter()
-            .map(|tail| Box::pin(tail.finish()) as Flush);
-        self.flushes.extend(flushes);
+        self.flushes.extend(tails.into_iter().map(Tail::finish));
     }
 
     async fn finish(mut self, end: LaunchEnd) -> LaunchEnd {
-        let end = self.with_others(end);
+        let rendezvous = self.plan.rendezvous.as_ref();
+        let nodes_return = rendezvous.is_some_and(|rendezvous| rendezvous.nodes_return);
+        let end = match end {
+            // One that succeeds would not come back to a launch that has failed elsewhere.
+            LaunchEnd::Succeeded if nodes_return && self.ended_by_others => LaunchEnd::Failed,
+            end => end,
+        };
         self.end_attempt();
         if let Some(server) = &mut self.server {
             server.tell(match end {
@@ -359,26 +360,12 @@ impl<'a> LaunchDriver<'a> {
         end
     }
 
-    /// Returns the end of this node, which is a failure if the launch has failed elsewhere and
-    /// nodes come back: one that succeeds would not.
-    fn with_others(&self, end: LaunchEnd) -> LaunchEnd {
-        let nodes_return = self
-            .plan
-            .rendezvous
-            .as_ref()
-            .is_some_and(|rendezvous| rendezvous.nodes_return);
-        match end {
-            LaunchEnd::Succeeded if nodes_return && self.ended_by_others => LaunchEnd::Failed,
-            end => end,
-        }
-    }
-
     /// Waits until every log line has been written, however slow the console is. A signal ends the
     /// wait.
     async fn flush(&mut self) {
         for flush in self.flushes.drain(..) {
             select! {
-                () = flush => {}
+                _ = flush => {}
                 received = self.signals.recv() => {
                     say::warning(format_args!("{} while log lines were still to be printed", signal_name(received.number)));
                     return;

@@ -30,19 +30,14 @@ impl LaunchDriver<'_> {
     pub(super) fn served(&mut self, news: Vec<News>) -> Vec<GroupEvent> {
         let spared = self.server.as_ref().map(SupervisedServer::spared);
         self.leftovers.spare(spared.unwrap_or_default());
-        news.into_iter()
-            .filter_map(|news| self.heard_of_server(news))
-            .collect()
-    }
-
-    fn heard_of_server(&mut self, news: News) -> Option<GroupEvent> {
-        match news {
+        let events = news.into_iter().filter_map(|news| match news {
             News::Ready => self.held.take().map(|place| self.joined(place)),
             News::Failed(why) => {
                 self.peers.failed(why, false);
                 Some(self.over(LaunchEnd::Failed))
             }
-        }
+        });
+        events.collect()
     }
 
     /// Checks whether the server has ended, and returns the events that follow from that.
