@@ -138,7 +138,7 @@ fn block(index: usize, host: &str, failure: &RankFailure) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
     use crate::failure::Hang;
@@ -195,25 +195,16 @@ mod tests {
         }
     }
 
+    /// Returns the failure of rank 4 or above. Local rank 1 failed by itself.
     fn failed(local_rank: usize, exit: Exit) -> RankFailure {
-        let at = UNIX_EPOCH + Duration::from_secs(1_795_233_885);
-        let stopped_by = (local_rank != 1).then_some(15);
-        RankFailure::read(
-            Casualty {
-                rank: RankId {
-                    global: local_rank + 4,
-                    ..rank(local_rank)
-                },
-                pid: 99,
-                exit,
-                usage: None,
-                at,
-                stopped_by,
-                hang: None,
-                memory: "",
-            },
-            None,
-        )
+        let mut failure = failure(exit, None);
+        failure.timestamp = 1_795_233_885;
+        failure.casualty.rank = RankId {
+            global: local_rank + 4,
+            ..rank(local_rank)
+        };
+        failure.casualty.stopped_by = (local_rank != 1).then_some(15);
+        failure
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub mod watch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -77,28 +77,22 @@ impl HangPlan {
     /// # Errors
     /// Returns an error for a timeout that is not positive, and for `--on-hang` without a timeout.
     pub fn new(cli: &Cli, env: &Environment) -> anyhow::Result<HangPlan> {
-        let then = cli.on_hang.unwrap_or_default();
-        let timer = TimerPlan::new(env);
-        let Some(seconds) = cli.hang_timeout else {
-            return match cli.on_hang {
-                Some(_) => bail!(
-                    "--on-hang needs --hang-timeout, the time after which a silent rank hangs"
-                ),
-                None => Ok(HangPlan {
-                    timer,
-                    ..HangPlan::default()
-                }),
-            };
+        let seconds = |seconds: i64| {
+            // Limited to 32 bits, so that a deadline can be computed from it.
+            let whole = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+            whole.with_context(|| {
+                format!("--hang-timeout must be a whole number of seconds > 0, got {seconds}")
+            })
         };
-        // Limited to 32 bits, so that a deadline can be computed from it.
-        let whole = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0);
-        let seconds = whole.with_context(|| {
-            format!("--hang-timeout must be a whole number of seconds > 0, got {seconds}")
-        })?;
+        let seconds = cli.hang_timeout.map(seconds).transpose()?;
+        ensure!(
+            seconds.is_some() || cli.on_hang.is_none(),
+            "--on-hang needs --hang-timeout, the time after which a silent rank hangs"
+        );
         Ok(HangPlan {
-            timeout: Some(Duration::from_secs(seconds.into())),
-            then,
-            timer,
+            timeout: seconds.map(|seconds| Duration::from_secs(seconds.into())),
+            then: cli.on_hang.unwrap_or_default(),
+            timer: TimerPlan::new(env),
         })
     }
 }

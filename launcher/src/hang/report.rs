@@ -16,7 +16,7 @@ use stacks::{Frame, Trace};
 use crate::hang::groups::{StackGroup, groups, named};
 use crate::hang::watch::HungRank;
 use crate::node::full_name;
-use crate::node::nvml::{GpuQuestion, NvmlGpu};
+use crate::node::nvml::{self, NvmlGpu};
 use crate::process::proc;
 use crate::rank_id::RankId;
 
@@ -112,9 +112,9 @@ impl HangReport {
         folder: &Path,
     ) -> anyhow::Result<(Vec<String>, PathBuf)> {
         let time = rfc3339(SystemTime::now());
-        let gpus = GpuQuestion::ask();
+        let gpus = nvml::ask();
         self.processes = processes(ranks);
-        self.gpus = gpus.answer(DRIVER);
+        self.gpus = gpus.recv_timeout(DRIVER).ok();
         let path = free_path(folder, number);
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&path, self.text(number, &time)))

@@ -454,6 +454,15 @@ mod tests {
         timers
     }
 
+    fn expired(pid: i32, scopes: &[&str], signal: Option<Signal>) -> Expired {
+        let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
+        Expired {
+            pid,
+            scopes,
+            signal,
+        }
+    }
+
     fn release(pid: i32, scope: &str) -> Request {
         request(pid, scope, -1.0, 0)
     }
@@ -463,12 +472,8 @@ mod tests {
         let mut timers = timers(&[request(1, "step", 10.0, 9)]);
         assert_eq!(timers.next(), Some(10.0));
         assert_eq!(timers.expired(9.9), []);
-        let expired = Expired {
-            pid: 1,
-            scopes: vec!["step".to_owned()],
-            signal: Some(Signal::SIGKILL),
-        };
-        assert_eq!(timers.expired(10.0), [expired]);
+        let wanted = expired(1, &["step"], Some(Signal::SIGKILL));
+        assert_eq!(timers.expired(10.0), [wanted]);
         assert_eq!(timers.next(), None);
         assert_eq!(timers.expired(11.0), [], "it expires once");
     }
@@ -502,18 +507,9 @@ mod tests {
             request(2, "other", 5.0, -1),
             request(3, "fine", 98.0, 9),
         ]);
-        let expired = timers.expired(20.0);
-        let silent = Expired {
-            pid: 2,
-            scopes: vec!["other".to_owned()],
-            signal: None,
-        };
-        let killed = Expired {
-            pid: 1,
-            scopes: ["quiet", "first", "late"].map(str::to_owned).to_vec(),
-            signal: Some(Signal::SIGTERM),
-        };
-        assert_eq!(expired, [silent, killed]);
+        let silent = expired(2, &["other"], None);
+        let killed = expired(1, &["quiet", "first", "late"], Some(Signal::SIGTERM));
+        assert_eq!(timers.expired(20.0), [silent, killed]);
         assert_eq!(timers.next(), Some(98.0));
     }
 

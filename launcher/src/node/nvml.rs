@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::ComputeMode;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -131,40 +130,29 @@ fn processes(device: &Device<'_>) -> BTreeMap<u32, Option<u64>> {
     most
 }
 
-/// A question to the driver that is under way.
-#[derive(Debug)]
-pub struct GpuQuestion {
-    answer: Receiver<Vec<NvmlGpu>>,
+/// Asks in a thread for the use of every GPU. The thread is left behind if the driver hangs; without
+/// NVML there is none.
+pub fn ask() -> Receiver<Vec<NvmlGpu>> {
+    ask_with(|| machine_by(LIBRARY, true).unwrap_or_default().gpus)
 }
 
-impl GpuQuestion {
-    /// Asks in a thread, which is left behind if the driver hangs.
-    pub fn ask() -> GpuQuestion {
-        GpuQuestion::ask_with(|| machine_by(LIBRARY, true).unwrap_or_default().gpus)
-    }
-
-    fn ask_with(look: impl FnOnce() -> Vec<NvmlGpu> + Send + 'static) -> GpuQuestion {
-        let (tell, answer) = mpsc::channel();
-        let work = move || {
-            // Nobody may be waiting any more.
-            let _ = tell.send(look());
-        };
-        // Without a thread there is no answer.
-        let _ = std::thread::Builder::new()
-            .name("nvml".to_owned())
-            .spawn(work);
-        GpuQuestion { answer }
-    }
-
-    /// Returns the use of every GPU; empty if there is no NVML, and `None` if the driver does not
-    /// answer within `limit`.
-    pub fn answer(self, limit: Duration) -> Option<Vec<NvmlGpu>> {
-        self.answer.recv_timeout(limit).ok()
-    }
+fn ask_with(look: impl FnOnce() -> Vec<NvmlGpu> + Send + 'static) -> Receiver<Vec<NvmlGpu>> {
+    let (tell, answer) = mpsc::channel();
+    let work = move || {
+        // Nobody may be waiting any more.
+        let _ = tell.send(look());
+    };
+    // Without a thread there is no answer.
+    let _ = std::thread::Builder::new()
+        .name("nvml".to_owned())
+        .spawn(work);
+    answer
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::tests::nvml;
 
@@ -203,10 +191,10 @@ mod tests {
     #[test]
     fn a_driver_that_hangs_is_not_waited_for() {
         let (_keep, hangs) = mpsc::channel::<()>();
-        let question = GpuQuestion::ask_with(move || {
+        let question = ask_with(move || {
             let _ = hangs.recv();
             Vec::new()
         });
-        assert_eq!(question.answer(Duration::from_millis(10)), None);
+        assert!(question.recv_timeout(Duration::from_millis(10)).is_err());
     }
 }

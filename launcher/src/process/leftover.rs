@@ -50,8 +50,10 @@ pub struct Leftovers {
     /// Children that the launcher had before, for instance those of a shell that replaced itself
     /// with the launcher.
     before: BTreeSet<i32>,
-    spared: Spared,
-    leaves_daemons: bool,
+    /// Processes that are no leftovers.
+    pub spared: Spared,
+    /// Whether processes that have left the ranks' sessions are spared, too.
+    pub leaves_daemons: bool,
 }
 
 /// Processes that run beside the ranks and are not leftovers: children of the launcher, their
@@ -77,16 +79,6 @@ impl Leftovers {
             adopts: set_child_subreaper(true).is_ok(),
             ..Leftovers::default()
         }
-    }
-
-    /// Spares these processes from now on, and no others.
-    pub fn spare(&mut self, spared: Spared) {
-        self.spared = spared;
-    }
-
-    /// Sets whether processes that have left the ranks' sessions are spared from now on.
-    pub fn leave_daemons(&mut self, leaves_daemons: bool) {
-        self.leaves_daemons = leaves_daemons;
     }
 
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Returns

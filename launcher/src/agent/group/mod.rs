@@ -112,8 +112,15 @@ enum Fate {
 }
 
 impl WorkerGroup {
-    /// Returns a group of `size` ranks. `grace` is the time between SIGTERM and SIGKILL.
-    pub fn new(size: usize, max_restarts: u32, grace: Duration) -> WorkerGroup {
+    /// Returns a group of `size` ranks. `grace` is the time between SIGTERM and SIGKILL. If ranks
+    /// fail independently, `max_restarts` applies to each of them, and `isolated` are the exit codes
+    /// after which one is not restarted.
+    pub fn new(
+        size: usize,
+        max_restarts: u32,
+        grace: Duration,
+        isolated: Option<Vec<i32>>,
+    ) -> WorkerGroup {
         let member = Member {
             fate: Fate::Ended,
             budget: RestartBudget::new(max_restarts),
@@ -126,17 +133,8 @@ impl WorkerGroup {
             attempt: 0,
             signals: 0,
             state: GroupState::Joining,
-            isolated: None,
+            isolated,
             ends: false,
-        }
-    }
-
-    /// Lets ranks fail independently: `max_restarts` then applies to each rank, and a rank that
-    /// exits with one of `final_codes` is not restarted.
-    pub fn isolated(self, final_codes: Vec<i32>) -> WorkerGroup {
-        WorkerGroup {
-            isolated: Some(final_codes),
-            ..self
         }
     }
 

@@ -18,12 +18,13 @@ impl Played {
     fn new(kind: &str, ranks: &str, restarts: &str) -> Played {
         let [ranks, restarts] =
             [ranks, restarts].map(|text| text.parse::<u32>().expect("a number"));
-        let group = WorkerGroup::new(ranks as usize, restarts, Duration::from_secs(30));
-        let group = match kind {
-            "alone" => group.isolated(vec![3, 127]),
-            "foreign" => group.isolated(Vec::new()),
-            _ => group,
+        let isolated = match kind {
+            "alone" => Some(vec![3, 127]),
+            "foreign" => Some(Vec::new()),
+            _ => None,
         };
+        let grace = Duration::from_secs(30);
+        let group = WorkerGroup::new(ranks as usize, restarts, grace, isolated);
         let start = Instant::now();
         let mut played = Played {
             group,
