@@ -68,10 +68,7 @@ struct WrittenActions {
     grid: Option<Vec<Value>>,
 }
 
-/// Height and width of an image.
-#[derive(Deserialize)]
-struct Size([u32; 2]);
-
+/// The schema of height and width of an image.
 fn size() -> Value {
     let edge = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_EDGE});
     json!({
@@ -190,7 +187,7 @@ impl Interface {
             Some(grid) => bounds("grid", Some(grid), size, 0.0)?,
             None => Vec::new(),
         };
-        let camera = |(name, Size([height, width])): (String, Size)| CameraSpec {
+        let camera = |(name, [height, width]): (String, [u32; 2])| CameraSpec {
             name,
             height,
             width,

@@ -101,18 +101,22 @@ pub struct Variant {
 }
 
 /// How the environments of a job are stepped, with RLinf's names from `env.eval` of its YAML.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rollout {
     /// Whether an environment begins the next episode as soon as one has ended, until it has taken
     /// all its steps; every episode that ends counts. Otherwise it runs one episode per epoch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_reset: bool,
     /// Whether the end of the task does not end an episode, so that only the time limit does;
     /// success is remembered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_terminations: bool,
     /// Number of steps of each environment in one epoch.
+    #[schemars(range(min = 1, max = u32::MAX))]
     pub max_steps_per_rollout_epoch: Option<u64>,
     /// Number of environment groups that take turns between simulation and policy; `None` means the
     /// value of the command line.
+    #[schemars(range(min = 1, max = MAX_TOTAL_ENVS))]
     pub pipeline_stage_num: Option<usize>,
 }
 

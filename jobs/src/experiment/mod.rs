@@ -15,10 +15,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::experiment::environment::{Environment, refuse_recorded};
+use crate::file::given;
 use crate::refusal::{LIKE_NAME, Refusal, most_similar};
 use crate::settings::names;
 use crate::tree::{MAX_RESOLVED, object};
@@ -119,7 +120,7 @@ struct Policy {
 }
 
 /// How long a run is.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Limit {
     #[schemars(range(min = 1))]
     num_episodes: Option<u64>,
@@ -139,28 +140,25 @@ fn job(name: &str, run: &Map<String, Value>, unused: Unused) -> Result<Value, Re
         &format!("{place}.recorded_variation_samples_paths"),
         recorded,
     )?;
-    let mut job = Map::new();
-    job.insert("name".to_owned(), name.into());
     let environment = run.environment.args(&format!("{place}.environment"))?;
     let mut variations = run.variations.unwrap_or_default();
     environment.drop_foreign(&mut variations, unused);
     let builder = run.environment_builder.unwrap_or_default();
+    let mut job = given(json!({
+        "name": name,
+        "policy_type": run.policy.r#type,
+        "policy_config_dict": run.policy.settings,
+        "num_rebuilds": run.num_rebuilds.as_ref().map(number),
+        "variations": (!variations.is_empty()).then_some(variations),
+    }));
     environment.build(&place, builder, &mut job, unused)?;
-    job.insert("policy_type".to_owned(), run.policy.r#type.into());
-    job.insert("policy_config_dict".to_owned(), run.policy.settings.into());
     for (section, limit) in [
         ("rollout_limit", run.rollout_limit),
         ("rollout", run.rollout),
     ] {
         if let Some(limit) = limit {
-            length(&format!("{place}.{section}"), limit, &mut job)?;
+            job.extend(length(&format!("{place}.{section}"), limit)?);
         }
-    }
-    if let Some(rebuilds) = run.num_rebuilds {
-        job.insert("num_rebuilds".to_owned(), number(&rebuilds));
-    }
-    if !variations.is_empty() {
-        job.insert("variations".to_owned(), variations.into());
     }
     if run.labels.is_some() {
         note(unused, "labels".to_owned());
@@ -184,26 +182,14 @@ fn note(unused: Unused, name: String) {
     }
 }
 
-fn length(
-    place: &str,
-    mut limit: Map<String, Value>,
-    job: &mut Map<String, Value>,
-) -> Result<(), Refusal> {
+fn length(place: &str, mut limit: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
     limit.values_mut().for_each(|value| *value = number(value));
     let limit: Limit = settings::read(place, &limit)?;
     if limit.num_episodes.is_some() && limit.num_steps.is_some() {
         let reason = "num_episodes and num_steps are both given; only one of them can end a run";
         return Err(Refusal::at(place, reason));
     }
-    for (field, length) in [
-        ("num_episodes", limit.num_episodes),
-        ("num_steps", limit.num_steps),
-    ] {
-        if let Some(length) = length {
-            job.insert(field.to_owned(), length.into());
-        }
-    }
-    Ok(())
+    Ok(given(json!(limit)))
 }
 
 /// The two parts of an Experiment.

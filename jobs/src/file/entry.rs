@@ -42,14 +42,10 @@ pub(crate) struct Entry {
     #[schemars(range(min = 1), extend("unused" = true))]
     #[expect(dead_code, reason = "it has no effect here")]
     group_size: Option<u64>,
-    auto_reset: Option<bool>,
-    ignore_terminations: Option<bool>,
-    #[schemars(range(min = 1, max = u32::MAX))]
-    max_steps_per_rollout_epoch: Option<u64>,
+    #[serde(flatten)]
+    rollout: Rollout,
     #[schemars(range(min = 1, max = MAX_EPISODES))]
     rollout_epoch: Option<u64>,
-    #[schemars(range(min = 1, max = MAX_TOTAL_ENVS))]
-    pipeline_stage_num: Option<usize>,
     language_instruction: Option<String>,
     /// Overrides of the job, or the variants of which it is the control.
     pub(super) variations: Option<Value>,
@@ -102,7 +98,7 @@ impl Entry {
             .policy_config_dict
             .or(self.policy_args)
             .unwrap_or_default();
-        check_chunks(self.max_steps_per_rollout_epoch, &policy_config)?;
+        check_chunks(self.rollout.max_steps_per_rollout_epoch, &policy_config)?;
         if let Some(suite) = &self.suite {
             check_suite(suite)?;
         }
@@ -125,12 +121,7 @@ impl Entry {
             policy_type: self.policy_type,
             policy_config,
             length,
-            rollout: Rollout {
-                auto_reset: self.auto_reset.unwrap_or(false),
-                ignore_terminations: self.ignore_terminations.unwrap_or(false),
-                max_steps_per_rollout_epoch: self.max_steps_per_rollout_epoch,
-                pipeline_stage_num: self.pipeline_stage_num,
-            },
+            rollout: self.rollout,
             latency: self.latency.map(WrittenLatency::read).transpose()?,
             video,
             num_rebuilds: self.num_rebuilds.unwrap_or(1),
@@ -196,7 +187,7 @@ pub fn entry(job: &Job) -> Map<String, Value> {
     env_args.extend(job.env_args.clone());
     let filled = |map: &Map<String, Value>| (!map.is_empty()).then(|| map.clone());
     let video = Some(&job.video).filter(|video| **video != VideoSettings::default());
-    given(json!({
+    let mut entry = given(json!({
         "name": job.name,
         "arena_env_args": env_args,
         "policy_type": job.policy_type,
@@ -205,10 +196,6 @@ pub fn entry(job: &Job) -> Map<String, Value> {
         "num_steps": num_steps,
         "num_rebuilds": Some(job.num_rebuilds).filter(|rebuilds| *rebuilds > 1),
         "total_num_envs": job.total_num_envs,
-        "auto_reset": job.rollout.auto_reset.then_some(true),
-        "ignore_terminations": job.rollout.ignore_terminations.then_some(true),
-        "max_steps_per_rollout_epoch": job.rollout.max_steps_per_rollout_epoch,
-        "pipeline_stage_num": job.rollout.pipeline_stage_num,
         "language_instruction": job.language_instruction,
         "variations": filled(&job.variations),
         "variant": job.variant,
@@ -217,11 +204,13 @@ pub fn entry(job: &Job) -> Map<String, Value> {
         "seed": job.seed,
         "status": Some(job.status).filter(|status| *status != Status::Pending),
         "video_cfg": video,
-    }))
+    }));
+    entry.extend(given(json!(job.rollout)));
+    entry
 }
 
 /// Returns the fields that have a value.
-fn given(fields: Value) -> Map<String, Value> {
+pub(crate) fn given(fields: Value) -> Map<String, Value> {
     match fields {
         Value::Object(fields) => fields.into_iter().filter(|(_, it)| !it.is_null()).collect(),
         _ => Map::new(),
@@ -289,8 +278,8 @@ fn length(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
 fn of_epochs(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
     let given = entry.rollout_epoch;
     let epochs = given.unwrap_or(1);
-    let steps = entry.max_steps_per_rollout_epoch;
-    match (entry.auto_reset == Some(true), steps) {
+    let steps = entry.rollout.max_steps_per_rollout_epoch;
+    match (entry.rollout.auto_reset, steps) {
         (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(epochs))),
         (true, None) => {
             let reason = "environments never end: max_steps_per_rollout_epoch, num_steps or \

@@ -28,7 +28,7 @@ mod entry;
 
 mod variations;
 
-pub(crate) use entry::{Entry, Wrong};
+pub(crate) use entry::{Entry, Wrong, given};
 pub use entry::{MAX_EPISODES, entry, jobs_file};
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.

@@ -188,16 +188,10 @@ fn text(component: &str, place: &Value) -> Result<String, Refusal> {
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join(","))
         }
         Value::Null => Ok(String::new()),
-        Value::Object(entries) => {
-            let of_group = entries.keys().find(|key| *key == "node_group");
-            let key = of_group.or(entries.keys().next());
-            let key = key.map_or("{}", String::as_str);
-            Err(Refusal::at(
-                format_args!("component_placement {component}"),
-                format_args!(
-                    "`{key}` is not supported; GPUs are numbered over all nodes, for example `0-3`"
-                ),
-            ))
+        Value::Object(_) => {
+            let wanted = "expected GPUs, which are numbered over all nodes, for example `0-3`";
+            let component = format_args!("component_placement {component}");
+            Err(Refusal::found(component, place, wanted))
         }
         Value::Number(_) | Value::Bool(_) => Ok(place.to_string()),
     }

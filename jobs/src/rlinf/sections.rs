@@ -1,10 +1,10 @@
 //! The sections of a configuration, and the fields of a job that they mean.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::file::UNUSED_VIDEO;
+use crate::file::{UNUSED_VIDEO, given};
 use crate::job::VideoSettings;
 use crate::model_server;
 use crate::refusal::{Refusal, most_similar};
@@ -53,18 +53,25 @@ struct Env {
 
 #[derive(Default, Deserialize, JsonSchema)]
 pub(super) struct Eval {
-    total_num_envs: Option<Value>,
-    auto_reset: Option<Value>,
-    ignore_terminations: Option<Value>,
-    max_steps_per_rollout_epoch: Option<Value>,
+    #[serde(flatten)]
+    of_jobs: OfJobs,
     rollout_epoch: Option<Value>,
-    seed: Option<Value>,
     #[schemars(range(min = 1))]
     max_episode_steps: Option<u64>,
     environment: Option<String>,
     env_type: Option<String>,
     env_args: Option<Map<String, Value>>,
     enable_cameras: Option<bool>,
+}
+
+/// Settings that replace the fields of the same names in every job.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+struct OfJobs {
+    total_num_envs: Option<Value>,
+    auto_reset: Option<Value>,
+    ignore_terminations: Option<Value>,
+    max_steps_per_rollout_epoch: Option<Value>,
+    seed: Option<Value>,
     video_cfg: Option<Map<String, Value>>,
 }
 
@@ -129,8 +136,8 @@ pub(super) fn nearest(name: &str) -> Option<String> {
 
 /// Reads all sections of a merged tree.
 pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
-    let given = tree::object("top level", tree)?;
-    let (top, mut unused): (Top, _) = settings::read_among("", given, LIKE)?;
+    let (top, mut unused): (Top, _) =
+        settings::read_among("", tree::object("top level", tree)?, LIKE)?;
     refuse_unresolved(tree)?;
     if top.cluster.node_groups.is_some() {
         let reason = "node groups are not supported; GPUs are numbered over all nodes";
@@ -139,48 +146,34 @@ pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
     if top.rollout.enable_offload == Some(true) {
         unused.push("rollout.enable_offload".to_owned());
     }
-    note_video(top.env.eval.video_cfg.as_ref(), &mut unused)?;
+    note_video(top.env.eval.of_jobs.video_cfg.as_ref(), &mut unused)?;
     Ok(Config {
         model_server: model_server::read(&top.model_server.unwrap_or_default())?,
         jobs: top.jobs,
         num_nodes: top.cluster.num_nodes,
         log_path: top.runner.logger.log_path.map(Into::into),
-        under: fields([
-            ("arena_env_args", environment(&top.env.eval)?),
-            ("policy_type", top.rollout.policy_type.clone()),
-            ("policy_config_dict", policy(&top.rollout)?),
-        ]),
+        under: given(json!({
+            "arena_env_args": environment(&top.env.eval)?,
+            "policy_type": top.rollout.policy_type,
+            "policy_config_dict": policy(&top.rollout)?,
+        })),
         over: over(top.env.eval, top.rollout, &top.algorithm),
         unused,
         ..Config::default()
     })
 }
 
-/// Returns the fields that have a value.
-fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Map<String, Value> {
-    let given = all.into_iter();
-    let given = given.filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    given.collect()
-}
-
 /// Returns the fields of a job that are replaced.
 fn over(eval: Eval, rollout: Rollout, algorithm: &Algorithm) -> Map<String, Value> {
     let limit = |steps| json!({"max_episode_steps": steps});
     let epochs = algorithm.eval_rollout_epoch.map(Value::from);
-    fields([
-        ("total_num_envs", eval.total_num_envs),
-        ("auto_reset", eval.auto_reset),
-        ("ignore_terminations", eval.ignore_terminations),
-        (
-            "max_steps_per_rollout_epoch",
-            eval.max_steps_per_rollout_epoch,
-        ),
-        ("rollout_epoch", eval.rollout_epoch.or(epochs)),
-        ("seed", eval.seed),
-        ("video_cfg", eval.video_cfg.map(Value::Object)),
-        ("arena_env_args", eval.max_episode_steps.map(limit)),
-        ("pipeline_stage_num", rollout.pipeline_stage_num),
-    ])
+    let mut over = given(json!(eval.of_jobs));
+    over.extend(given(json!({
+        "rollout_epoch": eval.rollout_epoch.or(epochs),
+        "arena_env_args": eval.max_episode_steps.map(limit),
+        "pipeline_stage_num": rollout.pipeline_stage_num,
+    })));
+    over
 }
 
 /// Returns the environment with its arguments, if any is given.
@@ -195,10 +188,10 @@ fn environment(eval: &Eval) -> Result<Option<Value>, Refusal> {
     }
     let name = eval.environment.as_ref().or(eval.env_type.as_ref());
     let mut args = eval.env_args.clone().unwrap_or_default();
-    args.extend(fields([
-        ("environment", name.cloned().map(Value::from)),
-        ("enable_cameras", eval.enable_cameras.map(Value::from)),
-    ]));
+    args.extend(given(json!({
+        "environment": name,
+        "enable_cameras": eval.enable_cameras,
+    })));
     Ok((!args.is_empty()).then(|| args.into()))
 }
 
@@ -210,7 +203,7 @@ fn policy(rollout: &Rollout) -> Result<Option<Value>, Refusal> {
         return Err(Refusal::at("rollout field policy_args", reason));
     }
     let mut policy = new.as_ref().or(old.as_ref()).cloned().unwrap_or_default();
-    policy.extend(fields([("model_path", rollout.model.model_path.clone())]));
+    policy.extend(given(json!({"model_path": rollout.model.model_path})));
     if let Some(chunk) = rollout.model.num_action_chunks {
         policy.entry("action_chunk_length").or_insert(chunk.into());
     }

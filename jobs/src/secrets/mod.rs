@@ -56,7 +56,7 @@ pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Refu
             false => is_secret(name),
         };
         match value.as_str().filter(|text| !text.is_empty()) {
-            Some(text) if name.ends_with("host") && has_user_and_password(text) => {
+            Some(text) if name.ends_with("host") && is_with_password(text) => {
                 return Err(secret(&place, "write the host without user and password"));
             }
             Some(_) if is_named && is_environment => return Err(secret(&place, &inherited(name))),
@@ -206,10 +206,10 @@ fn words(name: &str) -> Vec<String> {
 }
 
 /// Returns whether a host, with or without a scheme, has `user:password` before it.
-fn has_user_and_password(text: &str) -> bool {
-    let rest = text.rsplit("://").next().unwrap_or(text);
-    let user = rest.split_once('@').map(|(user, _)| user);
-    user.is_some_and(|user| user.contains(':'))
+fn is_with_password(host: &str) -> bool {
+    password(host)
+        .or(password(&format!("scheme://{host}")))
+        .is_some()
 }
 
 /// Returns whether a text is `scheme://user:password@host`, or a URL whose query has a key.

@@ -138,9 +138,7 @@ impl SuiteRow {
             format!("{}_{}", self.name, self.tasks[task])
         }
     }
-}
 
-impl SuiteRow {
     /// Returns the numbers of all tasks.
     pub fn all_tasks(&self) -> Vec<usize> {
         (0..self.tasks.len()).collect()
