@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// The folder of the suites in the source, as paths name it.
-const IN_SOURCE: &str = "jobs/suites";
+pub const IN_SOURCE: &str = "jobs/suites";
 
 /// The binary that runs one rank of a built-in program.
 const RANK_BINARY: &str = "rrun-rank";

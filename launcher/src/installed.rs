@@ -3,11 +3,12 @@
 //! symbol.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
 
-pub use jobs::installed::{rank_binary, suites};
+pub use jobs::installed::{IN_SOURCE, rank_binary, suites};
 
 /// The versions of torch that `rrun-rank` runs with: 2.10 is for CUDA 12, and 2.13 lacks a symbol.
 const TORCH: [&str; 2] = ["2.11", "2.12"];
@@ -20,6 +21,44 @@ const MUJOCO: &str = "libmujoco.so.3.17.0";
 
 /// The flag in `/proc/cpuinfo` of the instructions that MuJoCo was compiled for.
 const AVX: &str = "avx";
+
+/// Returns the folder of the examples and installers, as a command line names it.
+///
+/// # Errors
+/// Returns an error if this program is not known.
+pub fn examples() -> io::Result<Option<PathBuf>> {
+    let Some(folder) = suites(&std::env::current_exe()?) else {
+        return Ok(None);
+    };
+    let in_source = Path::new(IN_SOURCE);
+    let is_source = match (folder.canonicalize(), in_source.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    };
+    Ok(Some(if is_source { in_source.into() } else { folder }))
+}
+
+/// Returns the command that makes the venv or checkpoint at a path, as the examples name it:
+/// `.simulators/pusht`; `folder` has the installers.
+pub fn install_command(path: &str, folder: &Path) -> Option<String> {
+    let mut parts = path.split('/');
+    let (root, name) = (parts.next()?, parts.next()?);
+    let (installer, variable, names) = match root {
+        ".simulators" => ("simulators/install.sh", "RRUN_SIMULATORS", name),
+        ".policies" => ("policies/install.sh", "RRUN_POLICIES", ""),
+        _ => return None,
+    };
+    let installer = folder.join(installer);
+    let command = format!("{} {names}", installer.display());
+    let command = command.trim_end();
+    if folder == Path::new(IN_SOURCE) {
+        Some(command.to_owned())
+    } else if installer.is_file() {
+        Some(format!("{variable}={root} {command}"))
+    } else {
+        None
+    }
+}
 
 /// Checks the packages beside `binary`, an `rrun-rank` in `site-packages/rrun`. Other programs know
 /// the folders of their libraries, and nothing is checked; nor is it if `library_path`, the value of
@@ -50,7 +89,7 @@ pub fn check(
          ({PIP_TORCH})"
     );
     if let Some(found) = torch_version(&torch)
-        && !is_one_of_ours(&found)
+        && !is_torch_of_ours(&found)
     {
         bail!("`{path}` is torch {found}, expected 2.11 or 2.12 ({PIP_TORCH})");
     }
@@ -79,7 +118,8 @@ fn torch_version(torch: &Path) -> Option<String> {
     Some(version.trim_matches(['\'', '"']).to_owned())
 }
 
-fn is_one_of_ours(version: &str) -> bool {
+/// Returns whether `rrun-rank` runs with this version of torch.
+pub fn is_torch_of_ours(version: &str) -> bool {
     let mut rests = TORCH.iter().filter_map(|minor| version.strip_prefix(minor));
     rests.any(|rest| rest.starts_with('.'))
 }
@@ -169,6 +209,22 @@ mod tests {
         let old = || "flags\t\t: fpu sse avx2x\n".to_owned();
         assert!(refusal(&binary, None, old).contains("no AVX instructions"));
         assert_eq!(refusal(&binary, None, String::new), "", "unknown flags");
+    }
+
+    #[test]
+    fn installers_are_named_as_far_as_they_are_there() {
+        let source = Path::new(IN_SOURCE);
+        assert_eq!(
+            install_command(".simulators/libero", source).as_deref(),
+            Some("jobs/suites/simulators/install.sh libero")
+        );
+        assert_eq!(
+            install_command(".policies/checkpoints/act", source).as_deref(),
+            Some("jobs/suites/policies/install.sh")
+        );
+        assert_eq!(install_command("outputs/policy", source), None);
+        let package = tempfile::tempdir().unwrap();
+        assert_eq!(install_command(".simulators/libero", package.path()), None);
     }
 
     #[test]

@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn a_misspelt_word_is_known_and_a_script_is_left_alone() {
         let meant = |word: &str| meant_by(OsStr::new(word));
-        let known = ["evel", "sevre", "reprot", "hlep"].map(meant);
-        assert_eq!(known, ["eval", "serve", "report", "help"].map(Some));
+        let known = ["evel", "sevre", "reprot", "hlep", "Eval"].map(meant);
+        assert_eq!(known, ["eval", "serve", "report", "help", "eval"].map(Some));
         let scripts = ["train.py", "./evall", "train", "src"].map(meant);
         assert_eq!(scripts, [None; 4]);
     }

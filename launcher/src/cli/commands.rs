@@ -249,9 +249,9 @@ pub fn examples(name: &str) -> Examples {
         .map_or(&[], |row| row.examples)
 }
 
-/// Returns the built-in word that a misspelt one probably means, if it is similar enough.
+/// Returns the built-in word that one in other letters probably means, if it is similar enough.
 pub fn meant(word: &str) -> Option<&'static str> {
-    most_similar(word, names().chain(["help"]), LIKE_NAME)
+    most_similar(&word.to_lowercase(), names().chain(["help"]), LIKE_NAME)
 }
 
 /// Returns the names of the tools, which launch nothing.

@@ -31,6 +31,7 @@ use jobs::settings::kinds::PyName;
 use serde_json::Value;
 
 use crate::cli::Environment;
+use crate::installed;
 use crate::node::nvml;
 use crate::plan::program::find;
 use modules::ModuleUser;
@@ -161,17 +162,18 @@ fn check_file(field: &str, path: &Path) -> Result<(), String> {
 
 fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
     let name = path.to_string_lossy();
-    let wanted = match (path.is_dir(), hub::is_name(path)) {
-        (true, _) => return Ok(()),
-        (false, true)
-            if hub::snapshot(&name, |variable| env.get(variable).map(Into::into)).is_some() =>
-        {
-            return Ok(());
-        }
-        (false, true) => {
+    let variable = |name: &str| env.get(name).map(Into::into);
+    let is_name = hub::is_name(path);
+    if path.is_dir() || (is_name && hub::snapshot(&name, variable).is_some()) {
+        return Ok(());
+    }
+    // What would be in a folder that is here is no model of the Hub.
+    let is_of_here = path.parent().is_some_and(Path::is_dir);
+    let wanted = match is_name && !is_of_here {
+        true => {
             format!("expected a folder or a downloaded model: `hf download {name}` downloads it")
         }
-        (false, false) => "expected the folder of a checkpoint".to_owned(),
+        false => "expected the folder of a checkpoint".to_owned(),
     };
     Err(format!(
         "`policy_config_dict.model_path` is `{name}`, which is not a folder; {wanted}"
@@ -287,9 +289,15 @@ fn check_interpreter(
     let path = interpreter_at(Path::new(given.unwrap_or(PYTHON)));
     match (find(path.as_os_str(), env), given) {
         (Some(_), _) => Ok(path),
-        (None, Some(given)) => Err(format!(
-            "`{object}.python` is `{given}`, expected an interpreter or the folder of a venv"
-        )),
+        (None, Some(given)) => {
+            let folder = installed::examples().ok().flatten();
+            let command = folder.and_then(|folder| installed::install_command(given, &folder));
+            let how = command.map(|command| format!("; `{command}` makes it"));
+            Err(format!(
+                "`{object}.python` is `{given}`, expected an interpreter or the folder of a venv{}",
+                how.unwrap_or_default()
+            ))
+        }
         (None, None) => Err(format!(
             "there is no `{PYTHON}` in PATH; set `{object}.python` to an interpreter or a venv"
         )),

@@ -56,6 +56,20 @@ pub struct NeededPython {
     pub user: String,
 }
 
+impl NeededPython {
+    /// Returns the command of the interpreter with its variables.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.python);
+        for (name, value) in &self.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+}
+
 /// What in a job runs in an interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ModuleUser {
@@ -160,13 +174,7 @@ impl NeededPython {
         if self.is_of_ranks {
             return Ok(());
         }
-        let mut command = Command::new(&self.python);
-        for (name, value) in &self.variables {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let mut command = self.command();
         let modules: Vec<_> = self.modules.iter().map(String::as_str).collect();
         let missing = missing_of(&mut command, &modules, "").unwrap_or_default();
         let mut all = self.modules.iter().zip(self.refusals);
