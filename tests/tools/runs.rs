@@ -5,7 +5,6 @@ use std::path::Path;
 use jobs::episode::{DemoRef, End, Episode, VideoRef};
 use jobs::eval_args::EvalArgs;
 use jobs::file::JobFile;
-use jobs::job::JobIndex;
 use jobs::journal::{JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
@@ -72,11 +71,8 @@ impl Run {
 
     /// Returns an episode of a job; every third one is not successful.
     pub fn episode(&self, job: usize, number: u64, rank: usize) -> Episode {
-        let is_solved = number % 3 != 2;
+        let (is_solved, name) = (number % 3 != 2, &self.plan.jobs[job].name);
         Episode {
-            job: self.plan.jobs[job].name.clone(),
-            job_index: JobIndex(job),
-            episode: number,
             seed: jobs::seed::episode(self.plan.seed, &self.plan.jobs[job], number),
             rank,
             success: Some(is_solved),
@@ -87,10 +83,8 @@ impl Run {
             },
             length: 10 + number,
             return_: number as f64 / 3.0,
-            wall_s: 1.0,
-            infer_calls: 1,
             ended: at(10 + number),
-            ..Episode::default()
+            ..jobs::samples::episode(job, name, number)
         }
     }
 

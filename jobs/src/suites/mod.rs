@@ -191,7 +191,7 @@ fn range(suite: &SuiteRow, word: &str) -> Result<RangeInclusive<usize>, Refusal>
 }
 
 /// What to evaluate on a suite, and what replaces its protocol.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Numbers of the tasks, ascending; at least one.
     pub tasks: Vec<usize>,

@@ -13,11 +13,10 @@ use anyhow::{Context as _, bail, ensure};
 use jobs::count::counted;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
-use report::Merged;
 use report::certificate::{self, Certificate, Contents, MAX_BYTES};
 
 use crate::tools::again::{AgainArgs, Original};
-use crate::tools::{open, print_line, under_way, verify};
+use crate::tools::{merged, open, print_line, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
 const NAMED: usize = 5;
@@ -77,7 +76,7 @@ pub(super) fn run(args: &CertifyArgs) -> anyhow::Result<ExitCode> {
 fn certified(args: &CertifyArgs, folder: &RunFolder, plan: RunPlan) -> anyhow::Result<Certificate> {
     let name = folder.root().display();
     let refused = || format!("`{name}` cannot be certified");
-    let merged = Merged::new(plan, under_way::journals(folder)?)?;
+    let merged = merged(folder, plan)?;
     if let Some(who) = merged.writer() {
         bail!("{}: the run is under way: {who}", refused());
     }

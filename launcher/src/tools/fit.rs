@@ -7,8 +7,7 @@
 //! --ppo ─► PpoResult ─► table or JSON
 //! ```
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Command;
@@ -26,7 +25,7 @@ use crate::cli::Environment;
 use crate::node::{Node, kib};
 use crate::plan::room::GpuBudgets;
 use crate::plan::seating::LaunchSize;
-use crate::tools::{print, print_json};
+use crate::tools::print_as;
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
 ///
@@ -80,14 +79,14 @@ pub(super) fn of_memory(fit: Command) -> Command {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct FitJson<'a> {
+struct FitJson {
     schema: &'static str,
     fits: bool,
     gpus: Vec<OfGpu>,
-    jobs: &'a [Proposal],
+    jobs: Vec<Proposal>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<OfHost>,
-    notes: &'a [String],
+    notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,22 +105,19 @@ struct OfHost {
 }
 
 pub(super) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
-    if let Some(file) = &args.ppo {
-        return training(args, file);
-    }
-    plan(args)
-}
-
-fn training(args: &FitArgs, file: &Path) -> anyhow::Result<ExitCode> {
-    let found = PpoResult::read(file, args.eval.gpu_memory)?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&found).map_err(io::Error::from)?,
-        false => found.text(),
+    let fits = match &args.ppo {
+        Some(file) => {
+            let found = PpoResult::read(file, args.eval.gpu_memory)?;
+            print_as(args.json, &found, || found.text())?;
+            found.is_good()
+        }
+        None => plan(args)?,
     };
-    args.print(text, found.is_good())
+    Ok(ExitCode::from(u8::from(!fits)))
 }
 
-fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
+/// Plans an evaluation, and returns whether it fits.
+fn plan(args: &FitArgs) -> anyhow::Result<bool> {
     let env = Environment::inherited();
     let node =
         Node::read().map_err(|err| Refusal::at("cannot read the facts of this node", err))?;
@@ -155,19 +151,6 @@ fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl FitArgs {
-    fn print(&self, text: String, fits: bool) -> anyhow::Result<ExitCode> {
-        if self.json {
-            print_json(&text)
-        } else {
-            print(text)
-        }?;
-        Ok(if fits {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
-    }
-
     /// Returns the number of GPUs to plan for with `--gpu-memory`: `--gpus`, but at least as many
     /// as the placement names.
     fn planned_gpus(&self, placement: &Placement) -> usize {
@@ -198,48 +181,39 @@ impl FitArgs {
     }
 }
 
-fn tell(args: &FitArgs, planner: &MemoryPlanner<'_>, nproc: usize) -> anyhow::Result<ExitCode> {
-    let proposals = planner.propose();
-    let needs = planner.needs();
-    let fits = !needs
-        .iter()
-        .any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
-    let host = args.eval.measured.as_ref().map(|_| OfHost {
-        need: planner.host(nproc),
-        available: available(),
-    });
-    let notes = notes(planner, args);
-    let text = if args.json {
-        let of_gpu = |need: Need| {
-            let budget = planner.budget(need.gpu);
-            OfGpu {
-                need,
-                sum: need.sum(),
-                budget,
-                fits: need.fit(budget),
-            }
-        };
-        let gpus = needs.into_iter().map(of_gpu).collect();
-        serde_json::to_string_pretty(&FitJson {
-            schema: "rrun/fit/1",
-            fits,
-            gpus,
-            jobs: &proposals,
-            host,
-            notes: &notes,
-        })
-        .map_err(io::Error::from)?
-    } else {
-        let host = host.map(OfHost::text);
-        let lines: Vec<_> = host.into_iter().chain(notes).collect();
-        format!(
-            "{}\n{}\n{}",
-            planner.table(),
-            Proposal::table(&proposals),
-            lines.join("\n")
-        )
+fn tell(args: &FitArgs, planner: &MemoryPlanner<'_>, nproc: usize) -> anyhow::Result<bool> {
+    let of_gpu = |need: Need| {
+        let budget = planner.budget(need.gpu);
+        OfGpu {
+            sum: need.sum(),
+            fits: need.fit(budget),
+            need,
+            budget,
+        }
     };
-    args.print(text, fits)
+    let gpus: Vec<_> = planner.needs().into_iter().map(of_gpu).collect();
+    let found = FitJson {
+        schema: "rrun/fit/1",
+        fits: !gpus.iter().any(|gpu| gpu.fits.is_too_much()),
+        gpus,
+        jobs: planner.propose(),
+        host: args.eval.measured.as_ref().map(|_| OfHost {
+            need: planner.host(nproc),
+            available: available(),
+        }),
+        notes: notes(planner, args),
+    };
+    print_as(args.json, &found, || {
+        let host = found.host.map(OfHost::text);
+        let lines: Vec<_> = host
+            .iter()
+            .chain(&found.notes)
+            .map(String::as_str)
+            .collect();
+        let (needs, jobs) = (planner.table(), Proposal::table(&found.jobs));
+        format!("{needs}\n{jobs}\n{}", lines.join("\n"))
+    })?;
+    Ok(found.fits)
 }
 
 /// Returns the memory of this machine that is available without swapping, by the kernel's estimate.

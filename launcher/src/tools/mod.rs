@@ -29,12 +29,10 @@ mod doctor;
 mod evaluation;
 mod fit;
 mod list;
-mod places;
 mod report;
 mod reproduce;
 mod suite;
 mod top;
-mod under_way;
 mod verify;
 mod watch;
 
@@ -44,14 +42,18 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
+use ::report::{Journals, Merged, Rates};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jobs::eval_args::with_dashes;
+use jobs::launch::{GONE, LivingLaunch, Pulse};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::printable::{printable, printable_json, printable_line};
 use jobs::refusal::Refusal;
 use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
+use serde::Serialize;
 
 use crate::cli::commands::{examples, is_tool, tools};
 use crate::verdict::ERROR;
@@ -189,6 +191,18 @@ fn print_line(text: impl Display) -> io::Result<()> {
     write(&printable_line(&text.to_string()))
 }
 
+/// Prints a value as JSON, or else a text about it.
+fn print_as<T: Serialize>(
+    is_json: bool,
+    value: &T,
+    text: impl FnOnce() -> String,
+) -> io::Result<()> {
+    match is_json {
+        true => print_json(&serde_json::to_string_pretty(value)?),
+        false => print(text()),
+    }
+}
+
 /// Prints JSON; escaping does not change its meaning.
 fn print_json(text: &str) -> io::Result<()> {
     write(&printable_json(text))
@@ -199,5 +213,71 @@ fn write(text: &str) -> io::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),
         _ => Ok(()),
+    }
+}
+
+/// Interval between two looks at a launch of another machine.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Reads the journals of a run, and notes which launches are alive.
+fn merged(folder: &RunFolder, plan: RunPlan) -> anyhow::Result<Merged> {
+    // Before the journals: those of a launch that has ended since are then complete.
+    let living = living(folder);
+    let mut journals = Journals::of(folder)?;
+    journals.note_launches(&living);
+    Ok(Merged::new(plan, journals)?)
+}
+
+/// Returns the launches that are alive. Waits until that is certain: a launch of another machine, if
+/// its lock does not show, touches its file every few seconds.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "watches files of other machines, for a time that has an end"
+)]
+fn living(folder: &RunFolder) -> Vec<LivingLaunch> {
+    let mut pulse = Pulse::default();
+    let mut has_said = false;
+    loop {
+        let living = pulse.look(folder, Instant::now());
+        // One node that is alive is enough.
+        let doubtful = living.iter().find(|launch| !launch.is_certain);
+        let Some(launch) = doubtful.filter(|_| living.iter().all(|one| !one.is_certain)) else {
+            return living;
+        };
+        if !std::mem::replace(&mut has_said, true) {
+            let holder = printable(&launch.holder.to_string()).into_owned();
+            let seconds = GONE.as_secs();
+            eprintln!("rrun: waiting up to {seconds} s to see whether {holder} is still alive");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Returns the line that says who writes into the folder, and how far the run is.
+fn under_way(writer: &str, so_far: &Rates) -> String {
+    let expected = so_far
+        .expected
+        .map_or_else(|| "?".to_owned(), |expected| expected.to_string());
+    let done = so_far.episodes;
+    format!("the run is under way: {writer}; {done} of {expected} episodes so far")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_under_way_has_some_of_its_episodes() {
+        let mut so_far = Rates {
+            episodes: 3,
+            expected: Some(12),
+            ..Rates::default()
+        };
+        assert_eq!(
+            under_way("process 7 on node1", &so_far),
+            "the run is under way: process 7 on node1; 3 of 12 episodes so far"
+        );
+        so_far.expected = None;
+        assert!(under_way("x", &so_far).ends_with("; 3 of ? episodes so far"));
     }
 }

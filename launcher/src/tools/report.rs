@@ -14,9 +14,9 @@ use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 use report::merge::Merge;
 use report::tables;
-use report::{Context, Damage, Merged, Report};
+use report::{Context, Damage, Report};
 
-use crate::tools::{open, print, under_way};
+use crate::tools::{merged, open, print, under_way};
 
 /// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
 const NAMED: usize = 20;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> anyhow::Result<bool> {
     let version = FileVersion::of(&folder.report());
     let there = Report::read(folder);
-    let merged = Merged::new(plan.clone(), under_way::journals(folder)?)?;
+    let merged = merged(folder, plan.clone())?;
     let writer = merged.writer();
     let context = Context {
         commands: Commands::found(folder),
@@ -94,7 +94,7 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> anyhow::Res
             )
         })?;
     if is_written {
-        let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
+        let under_way = writer.map(|writer| under_way(&writer, &report.overall));
         tell(folder, plan, &report, merged.damage(), under_way)?;
     }
     Ok(is_written)
@@ -110,11 +110,10 @@ fn merge(dirs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
         let root = input.folder.root().display();
         let jobs = counted(input.plan.jobs.len(), "job");
         print(format_args!("{root}: {jobs}"))?;
-        let journals = under_way::journals(&input.folder)?;
-        if let Some(writer) = journals.writer() {
-            let merged = Merged::new(input.plan.clone(), journals)?;
+        let merged = merged(&input.folder, input.plan.clone())?;
+        if let Some(writer) = merged.writer() {
             let so_far = Report::of(&merged, Context::default())?.overall;
-            print(format_args!("  {}", under_way::line(&writer, &so_far)))?;
+            print(format_args!("  {}", under_way(&writer, &so_far)))?;
         }
     }
     for [original, copy] in merge.copies() {

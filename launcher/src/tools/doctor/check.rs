@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use jobs::count::counted;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::tools::doctor::Site;
-use crate::tools::{print_json, print_line};
+use crate::tools::print_line;
 
 /// Schema of the output of `rrun doctor --json`.
 const SCHEMA: &str = "rrun/doctor/1";
@@ -27,48 +28,37 @@ const NAME_WIDTH: usize = 16;
 /// A row of the table of checks.
 pub(super) struct Check {
     /// Name in messages about the check itself; its findings may have others.
-    pub(super) name: &'static str,
+    name: &'static str,
     /// What to do if it does not end in time.
     if_it_hangs: &'static str,
+    pub(super) pace: Pace,
     /// Reads and judges.
     examine: fn(&Site) -> Vec<Finding>,
-    /// Whether it starts programs that take seconds.
-    pub(super) is_slow: bool,
-    /// The finding without which it is not made.
-    pub(super) after: Option<&'static str>,
+}
+
+/// When a check is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// At once.
+    Quick,
+    /// Beside all others that start programs, which take seconds.
+    Slow,
+    /// So, too, unless the rank binary does not start.
+    OfRank,
 }
 
 impl Check {
-    pub(super) const fn quick(
+    pub(super) const fn new(
         name: &'static str,
         if_it_hangs: &'static str,
+        pace: Pace,
         examine: fn(&Site) -> Vec<Finding>,
     ) -> Self {
         Self {
             name,
             if_it_hangs,
+            pace,
             examine,
-            is_slow: false,
-            after: None,
-        }
-    }
-
-    pub(super) const fn slow(
-        name: &'static str,
-        if_it_hangs: &'static str,
-        examine: fn(&Site) -> Vec<Finding>,
-    ) -> Self {
-        Self {
-            is_slow: true,
-            ..Self::quick(name, if_it_hangs, examine)
-        }
-    }
-
-    /// Returns the check, which is not made if a quick one before it has failed.
-    pub(super) const fn after(self, name: &'static str) -> Self {
-        Self {
-            after: Some(name),
-            ..self
         }
     }
 }
@@ -263,11 +253,7 @@ impl Lines {
             return results;
         }
         self.tell(format_args!("checking {} …", check.check.name));
-        let results = loop {
-            if let Some(results) = check.wait(Duration::from_secs(3600)) {
-                break results;
-            }
-        };
+        let results = check.wait(check.timeout).unwrap_or_default();
         self.tell(format_args!(""));
         results
     }
@@ -310,29 +296,19 @@ fn summary(all: &[Finding]) -> String {
     format!("{}: {}", counted(all.len(), "check"), counts.join(", "))
 }
 
-/// The output of `--json`.
-#[derive(Debug, Serialize)]
-pub(super) struct DoctorJson<'a> {
-    schema: &'static str,
-    /// Version of `rrun`.
-    version: &'static str,
-    is_healthy: bool,
-    checks: &'a [Finding],
+/// Returns all results for programs.
+pub(super) fn json(all: &[Finding]) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "version": env!("CARGO_PKG_VERSION"),
+        "is_healthy": is_healthy(all),
+        "checks": all,
+    })
 }
 
-impl<'a> DoctorJson<'a> {
-    pub(super) fn new(all: &'a [Finding]) -> Self {
-        Self {
-            schema: SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            is_healthy: all.iter().all(|one| one.grade != Grade::Failed),
-            checks: all,
-        }
-    }
-
-    pub(super) fn print(&self) -> io::Result<()> {
-        print_json(&serde_json::to_string_pretty(self)?)
-    }
+/// Returns whether no check has failed.
+pub(super) fn is_healthy(all: &[Finding]) -> bool {
+    all.iter().all(|one| one.grade != Grade::Failed)
 }
 
 #[cfg(test)]
@@ -345,7 +321,7 @@ mod tests {
         timeout: Duration,
         examine: impl FnOnce() -> Vec<Finding> + Send + 'static,
     ) -> Running {
-        const DISK: &Check = &Check::quick("disk", "check the mount", |_| Vec::new());
+        const DISK: &Check = &Check::new("disk", "check the mount", Pace::Quick, |_| Vec::new());
         Running::spawn(DISK, timeout, examine)
     }
 
@@ -417,13 +393,12 @@ mod tests {
 
     #[test]
     fn json_has_all_results_and_the_verdict() {
-        let all = results();
-        let json = serde_json::to_value(DoctorJson::new(&all)).unwrap();
+        let json = json(&results());
         assert_eq!(json["schema"], SCHEMA);
         assert_eq!(json["is_healthy"], false);
-        let failed = serde_json::json!({"name": "EGL", "outcome": "failed",
+        let failed = json!({"name": "EGL", "outcome": "failed",
             "found": "cannot render", "do": "install libegl1"});
         assert_eq!(json["checks"][2], failed);
-        assert_eq!(json["checks"][0]["do"], serde_json::Value::Null);
+        assert_eq!(json["checks"][0]["do"], Value::Null);
     }
 }

@@ -11,8 +11,7 @@ use jobs::launch::fresh_id;
 use nix::sys::statvfs::statvfs;
 
 use crate::tools::doctor::Site;
-use crate::tools::doctor::check::Finding;
-use crate::tools::doctor::check::now;
+use crate::tools::doctor::check::{Finding, now};
 
 /// Name of the first finding.
 const NAME: &str = "output folder";
@@ -51,15 +50,18 @@ fn examined(output: &Path) -> Vec<Finding> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mount = existing.canonicalize().ok();
     let mount = mount.and_then(|folder| mount_of(&folder, &mounts));
+    let disk = statvfs(existing).ok();
+    let free = disk.map(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()));
+    let limited = disk.filter(|disk| disk.files() > 0);
     vec![
         writable(&output, existing, mount),
         locks(trial.locks()),
-        Room::of(existing).judged(),
+        room(free, limited.map(|disk| disk.files_available())),
         journal(trial.sync_time()),
     ]
 }
 
-fn not_writable(output: &Path, existing: &Path, err: &std::io::Error) -> Finding {
+fn not_writable(output: &Path, existing: &Path, err: &io::Error) -> Finding {
     let place = place(output, existing);
     let found = format!("{place} cannot be written: {err}");
     let remedy = "choose a folder of yours with --output, or ask for write access";
@@ -199,49 +201,26 @@ impl Trial {
     }
 }
 
-/// Space of a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
-    /// Bytes that the user may still write; `None` if the file system does not tell.
-    free: Option<u64>,
-    /// Files that the user may still make, on file systems that limit them.
-    files: Option<u64>,
-}
-
-impl Room {
-    fn of(folder: &Path) -> Self {
-        let found = statvfs(folder).ok();
-        let bytes = found.map(|found| {
-            let block = found.fragment_size();
-            found.blocks_available().saturating_mul(block)
-        });
-        let files = found.filter(|found| found.files() > 0);
-        Self {
-            free: bytes,
-            files: files.map(|found| found.files_available()),
+/// Judges the bytes that the user may still write, if the file system tells, and the number of files,
+/// on file systems that limit it.
+fn room(free: Option<u64>, files: Option<u64>) -> Finding {
+    let name = "disk space";
+    let Some(free) = free else {
+        return Finding::note(name, "the file system does not tell");
+    };
+    let found = format!("{} free", ByteSize(free));
+    let remedy = "remove files, or choose another disk with --output";
+    match (free, files) {
+        (..LEAST, _) => Finding::failed(name, found, remedy),
+        (_, Some(files @ ..FEW_FILES)) => {
+            let found = format!("{found}, room for {files} more files");
+            Finding::warning(name, found, remedy)
         }
-    }
-
-    fn judged(self) -> Finding {
-        let name = "disk space";
-        let Some(free) = self.free else {
-            return Finding::note(name, "the file system does not tell");
-        };
-        let found = format!("{} free", ByteSize(free));
-        let remedy = "remove files, or choose another disk with --output";
-        match (free, self.files) {
-            (..LEAST, _) => Finding::failed(name, found, remedy),
-            (_, Some(files @ ..FEW_FILES)) => Finding::warning(
-                name,
-                format!("{found}, room for {files} more files"),
-                remedy,
-            ),
-            (..LITTLE, _) => {
-                let found = format!("{found}: videos and datasets of a night may take more");
-                Finding::warning(name, found, remedy)
-            }
-            _ => Finding::ok(name, found),
+        (..LITTLE, _) => {
+            let found = format!("{found}: videos and datasets of a night may take more");
+            Finding::warning(name, found, remedy)
         }
+        _ => Finding::ok(name, found),
     }
 }
 
@@ -252,10 +231,7 @@ mod tests {
 
     #[test]
     fn what_a_folder_is_short_of_or_does_not_keep_is_told() {
-        let room = |free, files| {
-            let free = Some(free);
-            Room { free, files }.judged()
-        };
+        let room = |free, files| room(Some(free), files);
         let mounted = |kind: &str| {
             let mount = Some(("/data".to_owned(), kind.to_owned()));
             writable(Path::new("/data/out"), Path::new("/data"), mount)

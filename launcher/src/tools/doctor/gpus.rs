@@ -14,62 +14,46 @@ const NAME: &str = "NVIDIA driver";
 const CONTAINER_HELP: &str = "install the driver's libraries; in a container, docker run --gpus \
                               all -e NVIDIA_DRIVER_CAPABILITIES=all, or apptainer --nv";
 
-/// What is known about the GPUs.
-#[derive(Clone, Debug)]
-struct GpuFacts {
-    /// Number of GPUs according to the kernel's driver.
-    of_kernel: usize,
-    /// Number of GPUs that CUDA shows.
-    visible: usize,
-    /// Value of `CUDA_VISIBLE_DEVICES`.
-    variable: Option<String>,
-    nvml: Result<NvmlMachine, String>,
-}
-
 pub(super) fn examine(site: &Site) -> Vec<Finding> {
-    let facts = GpuFacts {
-        of_kernel: site.node.gpus.len(),
-        visible: site.visible_gpus(),
-        variable: site.visible_devices(),
-        nvml: nvml::machine(),
-    };
-    facts.judged()
+    let shown = site.visible_devices();
+    let shown = shown.as_deref().map(|list| (list, site.visible_gpus()));
+    judged(site.node.gpus.len(), shown, nvml::machine())
 }
 
-impl GpuFacts {
-    fn judged(&self) -> Vec<Finding> {
-        match &self.nvml {
-            Err(_) if self.of_kernel == 0 => {
-                let found = "no NVIDIA GPU: policies and rendering run on the CPU";
-                vec![Finding::note(NAME, found)]
-            }
-            Err(reason) => {
-                let gpus = counted(self.of_kernel, "GPU");
-                let found = format!("{gpus}, but NVML cannot be used: {reason}");
-                vec![Finding::failed(NAME, found, CONTAINER_HELP)]
-            }
-            Ok(machine) => self.with_nvml(machine),
+/// Judges the number of GPUs of the kernel's driver, the value of `CUDA_VISIBLE_DEVICES` with the number
+/// of GPUs that it shows, and what NVML says.
+fn judged(
+    of_kernel: usize,
+    shown: Option<(&str, usize)>,
+    nvml: Result<NvmlMachine, String>,
+) -> Vec<Finding> {
+    let machine = match nvml {
+        Ok(machine) => machine,
+        Err(_) if of_kernel == 0 => {
+            let found = "no NVIDIA GPU: policies and rendering run on the CPU";
+            return vec![Finding::note(NAME, found)];
         }
-    }
-
-    fn with_nvml(&self, machine: &NvmlMachine) -> Vec<Finding> {
-        let cuda = machine.cuda.as_ref();
-        let cuda = cuda.map_or_else(String::new, |cuda| format!(", CUDA up to {cuda}"));
-        let gpus = counted(machine.gpus.len(), "GPU");
-        let found = format!("{}{cuda}, NVML, {gpus}", machine.driver);
-        let first = match &self.variable {
-            Some(list) if self.visible < machine.gpus.len() => {
-                let visible = self.visible;
-                let found = format!("{found}; CUDA_VISIBLE_DEVICES={list} shows {visible}");
-                Finding::note(NAME, found)
-            }
-            _ => Finding::ok(NAME, found),
-        };
-        let gpus = machine.gpus.iter().enumerate();
-        std::iter::once(first)
-            .chain(gpus.map(|(index, gpu)| of_gpu(index, gpu)))
-            .collect()
-    }
+        Err(reason) => {
+            let gpus = counted(of_kernel, "GPU");
+            let found = format!("{gpus}, but NVML cannot be used: {reason}");
+            return vec![Finding::failed(NAME, found, CONTAINER_HELP)];
+        }
+    };
+    let cuda = machine.cuda.as_ref();
+    let cuda = cuda.map_or_else(String::new, |cuda| format!(", CUDA up to {cuda}"));
+    let gpus = counted(machine.gpus.len(), "GPU");
+    let found = format!("{}{cuda}, NVML, {gpus}", machine.driver);
+    let first = match shown {
+        Some((list, visible)) if visible < machine.gpus.len() => {
+            let found = format!("{found}; CUDA_VISIBLE_DEVICES={list} shows {visible}");
+            Finding::note(NAME, found)
+        }
+        _ => Finding::ok(NAME, found),
+    };
+    let gpus = machine.gpus.iter().enumerate();
+    std::iter::once(first)
+        .chain(gpus.map(|(index, gpu)| of_gpu(index, gpu)))
+        .collect()
 }
 
 fn of_gpu(index: usize, gpu: &NvmlGpu) -> Finding {
@@ -114,40 +98,28 @@ mod tests {
         }
     }
 
-    fn judged(variable: Option<&str>, nvml: Result<&[NvmlGpu], String>) -> Vec<Finding> {
-        let machine = |gpus: &[NvmlGpu]| NvmlMachine {
+    fn of_machine(shown: Option<(&str, usize)>, gpus: &[NvmlGpu]) -> Vec<Finding> {
+        let machine = NvmlMachine {
             driver: "580.65.06".to_owned(),
             cuda: Some("13.0".to_owned()),
             gpus: gpus.to_vec(),
         };
-        let facts = GpuFacts {
-            of_kernel: 2,
-            visible: variable.map_or(2, |_| 1),
-            variable: variable.map(str::to_owned),
-            nvml: nvml.map(machine),
-        };
-        facts.judged()
+        judged(2, shown, Ok(machine))
     }
 
     #[test]
     fn gpus_without_nvml_fail_with_what_a_container_needs() {
-        let all = judged(None, Err("no library".to_owned()));
+        let all = judged(2, None, Err("no library".to_owned()));
         assert_eq!(all[0].grade, Grade::Failed);
         assert_eq!(all[0].found, "2 GPUs, but NVML cannot be used: no library");
         assert!(all[0].remedy.as_ref().unwrap().contains("--nv"));
-        let none = GpuFacts {
-            of_kernel: 0,
-            visible: 0,
-            variable: None,
-            nvml: Err("no library".to_owned()),
-        };
-        let all = none.judged();
+        let all = judged(0, None, Err("no library".to_owned()));
         assert_eq!((all.len(), all[0].grade), (1, Grade::Note));
     }
 
     #[test]
     fn every_gpu_has_a_line_and_one_in_use_or_for_one_process_is_a_warning() {
-        let all = judged(None, Ok(&[gpu(1), gpu(100)]));
+        let all = of_machine(None, &[gpu(1), gpu(100)]);
         assert_eq!(all[0].found, "580.65.06, CUDA up to 13.0, NVML, 2 GPUs");
         let free = "NVIDIA H200, 139.0 GiB free of 140.0 GiB";
         assert_eq!(all[1], Finding::ok("GPU 0", free));
@@ -161,7 +133,7 @@ mod tests {
 
     #[test]
     fn hidden_gpus_are_told() {
-        let found = &judged(Some("1"), Ok(&[gpu(1), gpu(1)]))[0];
+        let found = &of_machine(Some(("1", 1)), &[gpu(1), gpu(1)])[0];
         assert_eq!(found.grade, Grade::Note);
         assert!(found.found.ends_with("CUDA_VISIBLE_DEVICES=1 shows 1"));
     }

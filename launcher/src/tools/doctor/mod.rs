@@ -11,7 +11,6 @@
 //! or an interpreter that hangs is named, and the other checks go on.
 
 mod check;
-mod cluster;
 mod folder;
 mod gpus;
 mod machine;
@@ -27,7 +26,9 @@ use std::time::Duration;
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::node::control_group::ControlGroups;
-use crate::tools::doctor::check::{Check, DoctorJson, Grade, Lines, Running};
+use crate::tools::doctor::check::Pace::{OfRank, Quick, Slow};
+use crate::tools::doctor::check::{Check, Lines, Running, is_healthy, json};
+use crate::tools::print_json;
 
 /// Time that a check gets after a program that it runs has been ended at the time limit.
 const MARGIN: Duration = Duration::from_secs(3);
@@ -41,22 +42,21 @@ const RANK: &str = "a driver or file system does not answer: see `dmesg`";
 const PYTHON: &str = "the file system of the interpreter does not answer: see `dmesg`";
 
 /// All checks, in the order of the output: a name, what to do if it hangs, and what reads and judges.
-/// Slow ones need that the last quick one, of the rank binary, did not fail, or nothing.
 #[rustfmt::skip]
 const CHECKS: &[Check] = &[
-    Check::quick("system", KERNEL, machine::system),
-    Check::quick("CPU", KERNEL, machine::cpu),
-    Check::quick("memory", KERNEL, machine::memory),
-    Check::quick("limits", KERNEL, machine::limits),
-    Check::quick("output folder", DISK, folder::examine),
-    Check::quick("NVIDIA driver", DRIVER, gpus::examine),
-    Check::quick("SLURM", OURS, cluster::slurm),
-    Check::quick("Kubernetes", OURS, cluster::kubernetes),
-    Check::quick(rank::NAME, RANK, rank::libraries),
-    Check::slow("CUDA", RANK, rank::cuda).after(rank::NAME),
-    Check::slow("NCCL", RANK, rank::nccl).after(rank::NAME),
-    Check::slow("EGL", RANK, rank::egl).after(rank::NAME),
-    Check::slow("Python", PYTHON, pythons::examine),
+    Check::new("system", KERNEL, Quick, machine::system),
+    Check::new("CPU", KERNEL, Quick, machine::cpu),
+    Check::new("memory", KERNEL, Quick, machine::memory),
+    Check::new("limits", KERNEL, Quick, machine::limits),
+    Check::new("output folder", DISK, Quick, folder::examine),
+    Check::new("NVIDIA driver", DRIVER, Quick, gpus::examine),
+    Check::new("SLURM", OURS, Quick, machine::slurm),
+    Check::new("Kubernetes", OURS, Quick, machine::kubernetes),
+    Check::new(rank::NAME, RANK, Quick, rank::libraries),
+    Check::new("CUDA", RANK, OfRank, rank::cuda),
+    Check::new("NCCL", RANK, OfRank, rank::nccl),
+    Check::new("EGL", RANK, OfRank, rank::egl),
+    Check::new("Python", PYTHON, Slow, pythons::examine),
 ];
 
 /// Check this machine: GPUs, libraries, rendering, disk, limits, simulators, cluster.
@@ -105,14 +105,14 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         timeout: Duration::from_secs(args.timeout),
     });
     let mut lines = Lines::new(args.json, std::io::stderr().is_terminal());
-    let (slow, quick): (Vec<&Check>, Vec<_>) = CHECKS.iter().partition(|check| check.is_slow);
+    let (slow, quick): (Vec<&Check>, Vec<_>) = CHECKS.iter().partition(|check| check.pace != Quick);
     for check in quick {
         lines.show(Running::start(check, &site, site.timeout))?;
     }
-    let needed = slow.into_iter().filter(|check| {
-        let failed = check.after.is_some_and(|name| lines.has_failed(name));
-        !failed
-    });
+    let is_no_rank = lines.has_failed(rank::NAME);
+    let needed = slow
+        .into_iter()
+        .filter(|check| check.pace != OfRank || !is_no_rank);
     // A program ends at the time limit, and its check a moment later.
     let running = needed.map(|check| Running::start(check, &site, site.timeout + MARGIN));
     for check in running.collect::<Vec<_>>() {
@@ -121,10 +121,9 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 
     let all = lines.end()?;
     if args.json {
-        DoctorJson::new(&all).print()?;
+        print_json(&format!("{:#}", json(&all)))?;
     }
-    let has_failed = all.iter().any(|one| one.grade == Grade::Failed);
-    Ok(ExitCode::from(u8::from(has_failed)))
+    Ok(ExitCode::from(u8::from(!is_healthy(&all))))
 }
 
 impl Site {

@@ -1,7 +1,7 @@
 //! The examples: jobs files and configurations that come with `rrun`.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jobs::count::{counted, listed};
 use jobs::file::JobFile;
@@ -9,30 +9,13 @@ use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
 use jobs::rlinf::Config;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::tools::list::entry::{CatalogueEntry, EntryJob, EntrySetting, Kind, Requirement};
-use crate::tools::list::named;
-
-/// The folder of the examples in the source.
-const IN_SOURCE: &str = "jobs/suites";
+use crate::installed::{IN_SOURCE, install_command};
+use crate::tools::list::{CatalogueEntry, EntryJob, EntrySetting, Kind, Requirement, named};
 
 /// Most names that a line about an example has.
 const NAMED: usize = 4;
-
-/// Returns the folder of the examples, as a command line names it.
-pub(super) fn folder() -> io::Result<Option<PathBuf>> {
-    let Some(folder) = crate::installed::suites(&Node::read()?.executable) else {
-        return Ok(None);
-    };
-    let in_source = Path::new(IN_SOURCE);
-    let is_source = match (folder.canonicalize(), in_source.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => false,
-    };
-    Ok(Some(if is_source { in_source.into() } else { folder }))
-}
 
 /// Returns the examples in a folder, sorted by name.
 pub(super) fn all(folder: &Path) -> io::Result<Vec<CatalogueEntry>> {
@@ -166,19 +149,13 @@ fn here(job: &Job, arguments: Vec<EntrySetting>) -> Vec<EntrySetting> {
 /// Returns what jobs need, each path once: interpreters, and models that do not come with the examples
 /// in `folder`.
 fn requirements(jobs: &[Job], folder: &Path) -> Vec<Requirement> {
-    let text = |map: &Map<String, Value>, name: &str| Some(map.get(name)?.as_str()?.to_owned());
-    let mut paths: Vec<String> = Vec::new();
-    for job in jobs {
-        for map in [&job.env_args, &job.policy_config] {
-            paths.extend(
-                ["python", "model_path"]
-                    .iter()
-                    .filter_map(|name| text(map, name)),
-            );
-        }
-    }
-    let paths = distinct(paths.iter().map(String::as_str)).into_iter();
+    let maps = jobs
+        .iter()
+        .flat_map(|job| [&job.env_args, &job.policy_config]);
+    let values = maps.flat_map(|map| ["python", "model_path"].map(|name| map.get(name)));
+    let paths = values.filter_map(|value| value?.as_str());
     let own = paths.filter(|path| !path.starts_with(IN_SOURCE));
+    let own = distinct(own).into_iter();
     own.map(|path| requirement(path, folder)).collect()
 }
 
@@ -187,7 +164,7 @@ pub(super) fn requirement(path: &str, folder: &Path) -> Requirement {
     Requirement {
         path: path.to_owned(),
         is_there: is_there(path),
-        command: command(path, folder),
+        command: install_command(path, folder),
     }
 }
 
@@ -202,27 +179,6 @@ pub(super) fn is_there(path: &str) -> bool {
 /// Returns whether a folder is a venv that `install.sh` finished.
 pub(super) fn is_installed(venv: &str) -> bool {
     Path::new(venv).join("rrun-pins.txt").is_file()
-}
-
-/// Returns the command that installs what a path leads to.
-fn command(path: &str, folder: &Path) -> Option<String> {
-    let mut parts = path.split('/');
-    let (root, name) = (parts.next()?, parts.next()?);
-    let (installer, variable, names) = match root {
-        ".simulators" => ("simulators/install.sh", "RRUN_SIMULATORS", name),
-        ".policies" => ("policies/install.sh", "RRUN_POLICIES", ""),
-        _ => return None,
-    };
-    let installer = folder.join(installer);
-    let command = format!("{} {names}", installer.display());
-    let command = command.trim_end();
-    if folder == Path::new(IN_SOURCE) {
-        Some(command.to_owned())
-    } else if installer.is_file() {
-        Some(format!("{variable}={root} {command}"))
-    } else {
-        None
-    }
 }
 
 #[cfg(test)]
@@ -250,23 +206,6 @@ mod tests {
             pusht.about,
             "1 job: gym:gym_pusht/PushT-v0 with random_action; needs .simulators/pusht"
         );
-    }
-
-    #[test]
-    fn installers_are_named_as_far_as_they_are_there() {
-        let source = Path::new(IN_SOURCE);
-        let of = |path: &str, folder: &Path| command(path, folder);
-        assert_eq!(
-            of(".simulators/libero", source).as_deref(),
-            Some("jobs/suites/simulators/install.sh libero")
-        );
-        assert_eq!(
-            of(".policies/checkpoints/act", source).as_deref(),
-            Some("jobs/suites/policies/install.sh")
-        );
-        assert_eq!(of("outputs/policy", source), None);
-        let package = tempfile::tempdir().unwrap();
-        assert_eq!(of(".simulators/libero", package.path()), None);
     }
 
     #[test]

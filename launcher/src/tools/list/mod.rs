@@ -10,20 +10,21 @@
 //! Arguments and defaults come from the tables that the parsers use or are tested against, and examples
 //! from their files.
 
-mod entry;
 mod examples;
 mod named;
-mod suites;
 
 use std::io;
 use std::process::ExitCode;
 
 use jobs::refusal::{Refusal, meant};
-use serde_json::json;
+use jobs::settings::SettingRow;
+use jobs::suites::SuiteRow;
+use jobs::table::Table;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::tools::list::entry::{CatalogueEntry, Kind};
-pub(super) use crate::tools::list::suites::simulator;
-use crate::tools::{print, print_json};
+pub(super) use crate::tools::list::named::simulator;
+use crate::tools::print_as;
 
 /// Schema of the output of `--json`.
 const SCHEMA: &str = "rrun/list/1";
@@ -49,25 +50,22 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
         Some(name) => vec![find(name, all)?],
         None => all,
     };
-    if args.json {
-        let found = json!({"schema": SCHEMA, "entries": entries});
-        print_json(&format!("{found:#}"))?;
-    } else if args.name.is_some() {
-        print(entries[0].text())?;
-    } else {
-        print(overview(&entries))?;
-    }
+    let found = json!({"schema": SCHEMA, "entries": entries});
+    print_as(args.json, &found, || match args.name {
+        Some(_) => entries[0].text(),
+        None => overview(&entries),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns everything that there is, in the order of the list.
 fn catalogue() -> io::Result<Vec<CatalogueEntry>> {
-    let folder = examples::folder()?;
+    let folder = crate::installed::examples()?;
     let mut all = [named::environments(), named::policies()].concat();
     if let Some(folder) = &folder {
         all.extend(examples::all(folder)?);
     }
-    all.extend(suites::all(folder.as_deref()));
+    all.extend(named::suites(folder.as_deref()));
     Ok(all)
 }
 
@@ -107,6 +105,222 @@ fn overview(all: &[CatalogueEntry]) -> String {
     text + "`rrun list NAME` prints settings, defaults and a job to paste: `rrun list reach`."
 }
 
+/// What an entry is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    #[default]
+    Environment,
+    Policy,
+    /// A jobs file or configuration that comes with `rrun`.
+    Example,
+    /// A benchmark with the protocol of its authors.
+    Suite,
+}
+
+impl Kind {
+    /// All kinds, in the order of the list.
+    const ALL: [Self; 4] = [Self::Environment, Self::Policy, Self::Example, Self::Suite];
+
+    /// Returns the heading of the list.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Environment => "Environments, `arena_env_args.environment`",
+            Self::Policy => "Policies, `policy_type`",
+            Self::Example => "Examples, files for `rrun eval --jobs`",
+            Self::Suite => "Suites, for `rrun suite NAME`",
+        }
+    }
+}
+
+/// A thing that a job can name, or that has jobs.
+#[derive(Clone, Debug, Default, Serialize)]
+struct CatalogueEntry {
+    kind: Kind,
+    name: String,
+    /// Other names of it.
+    aliases: &'static [&'static str],
+    /// What it is, in one line.
+    about: String,
+    /// Its page in the documentation.
+    documentation: String,
+    /// What else people want to know, by name.
+    #[serde(skip)]
+    facts: Vec<(&'static str, String)>,
+    /// Whether `rrun serve` offers it, of a policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_served: Option<bool>,
+    /// The protocol, of a suite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<&'static SuiteRow>,
+    /// What its jobs are.
+    jobs: Vec<EntryJob>,
+    /// What its jobs need.
+    requirements: Vec<Requirement>,
+    /// What its settings are, for people.
+    #[serde(skip)]
+    title_of_settings: String,
+    settings: Vec<EntrySetting>,
+    /// The command that runs or writes all of its jobs.
+    command: Option<String>,
+    /// A jobs file with one job.
+    example: String,
+}
+
+/// A job of an example or a suite.
+#[derive(Clone, Debug, Serialize)]
+struct EntryJob {
+    name: String,
+    /// The environment, or the number and name of the task.
+    task: String,
+    /// How long, by what and how often at once.
+    runs: String,
+}
+
+/// Something that jobs use and that has to be installed or made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Requirement {
+    /// The path, as a job names it.
+    pub(super) path: String,
+    /// Whether it is there, seen from the working directory.
+    pub(super) is_there: bool,
+    /// The command that makes it, if there is one.
+    pub(super) command: Option<String>,
+}
+
+/// A setting of a policy, or an argument of an environment.
+#[derive(Clone, Debug, Serialize)]
+struct EntrySetting {
+    name: String,
+    /// Type of the value in JSON; `null` if any value is accepted and has no effect.
+    #[serde(rename = "type")]
+    json_type: Option<String>,
+    values: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choices: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maximum: Option<f64>,
+    is_required: bool,
+    /// The default in words; `null` if the setting is required or has no effect.
+    default: Option<String>,
+    about: String,
+    /// The value that a job has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    here: Option<Value>,
+    #[serde(skip)]
+    is_unused: bool,
+}
+
+impl CatalogueEntry {
+    /// Creates an entry without what only some have.
+    fn new(kind: Kind, name: impl Into<String>, about: impl Into<String>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            about: about.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns all names that mean it.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().copied().chain([self.name.as_str()])
+    }
+
+    /// Returns everything about it.
+    fn text(&self) -> String {
+        let mut text = format!("{}: {}\n", self.name, self.about);
+        if !self.aliases.is_empty() {
+            text += &format!("also called {}\n", self.aliases.join(", "));
+        }
+        text.push('\n');
+        for (name, fact) in &self.facts {
+            text += &format!("{name:<10} {fact}\n");
+        }
+        if !self.facts.is_empty() {
+            text.push('\n');
+        }
+        if !self.jobs.is_empty() {
+            let rows = self.jobs.iter();
+            let rows = rows.map(|job| [job.name.clone(), job.task.clone(), job.runs.clone()]);
+            text += &format!("{}\n", Table::new(["Job", "Task", "Runs"], rows).grid());
+        }
+        for needed in self.requirements.iter().filter(|needed| !needed.is_there) {
+            text += &format!("{}\n\n", needed.is_missing());
+        }
+        if !self.settings.is_empty() {
+            text += &self.settings();
+        }
+        if let Some(command) = &self.command {
+            text += &format!("All of it: {command}\n\n");
+        }
+        let (example, page) = (&self.example, &self.documentation);
+        text + &format!("A jobs file:\n\n{example}\n\nDocumentation: {page}")
+    }
+
+    fn settings(&self) -> String {
+        let (unused, used): (Vec<_>, Vec<_>) = self.settings.iter().partition(|one| one.is_unused);
+        let value = match used.iter().any(|setting| setting.here.is_some()) {
+            true => "Here",
+            false => "Value",
+        };
+        let rows = used.into_iter().map(EntrySetting::row);
+        let table = Table::new(["Setting", value, "Default", "Meaning"], rows).grid();
+        let mut text = format!("{}:\n\n{table}", self.title_of_settings);
+        if !unused.is_empty() {
+            let names: Vec<_> = unused.iter().map(|setting| setting.name.as_str()).collect();
+            text += &format!("Accepted without an effect: {}\n", names.join(", "));
+        }
+        text + "\n"
+    }
+}
+
+impl Requirement {
+    /// Returns a sentence about what is not there.
+    pub(super) fn is_missing(&self) -> String {
+        match &self.command {
+            Some(command) => format!("`{}` is missing: {command}", self.path),
+            None => format!("`{}` is missing", self.path),
+        }
+    }
+}
+
+impl EntrySetting {
+    fn new(setting: &SettingRow) -> Self {
+        let (minimum, maximum) = setting.bounds().unzip();
+        let words = setting.choices();
+        Self {
+            name: setting.name.clone(),
+            json_type: setting.json_type().map(str::to_owned),
+            values: setting.wanted.replace('`', ""),
+            choices: words.map(|words| words.into_iter().map(str::to_owned).collect()),
+            minimum,
+            maximum,
+            is_required: setting.is_required,
+            default: Some(setting.default.replace('`', "")).filter(|text| !text.is_empty()),
+            about: setting.about.replace('`', ""),
+            here: None,
+            is_unused: setting.is_unused,
+        }
+    }
+
+    fn row(&self) -> [String; 4] {
+        let here = self.here.as_ref().map(Value::to_string);
+        let default = match self.is_required {
+            true => "required".to_owned(),
+            false => self.default.clone().unwrap_or_default(),
+        };
+        [
+            self.name.clone(),
+            here.unwrap_or_else(|| self.values.clone()),
+            default,
+            self.about.clone(),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -119,7 +333,7 @@ mod tests {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites"));
         let mut all = [named::environments(), named::policies()].concat();
         all.extend(examples::all(folder).unwrap());
-        all.extend(suites::all(Some(folder)));
+        all.extend(named::suites(Some(folder)));
         all
     }
 

@@ -1,14 +1,20 @@
 //! What a job can name: environments of the simulators in `rrun-rank`, the two forms of an environment
-//! in Python, and policies.
+//! in Python, and policies; and the benchmarks of `rrun suite`, with the protocols of their authors.
 
+use std::path::Path;
+
+use jobs::count::counted;
 use jobs::environments::{
     EnvironmentRow, EveryEnvironment, PythonEnvironment, Simulator, is_python_environment,
 };
 use jobs::policies::{PolicyDescription, PolicyType, Serving};
 use jobs::settings::{self, SettingRow};
+use jobs::suites::{Request, SuiteRow};
 use serde_json::{Value, json};
 
-use crate::tools::list::entry::{CatalogueEntry, EntrySetting, Kind};
+use crate::installed::examples;
+use crate::tools::list::examples::{is_installed, requirement};
+use crate::tools::list::{CatalogueEntry, EntryJob, EntrySetting, Kind, Requirement};
 
 /// Returns all environments, in the order of the list.
 pub(super) fn environments() -> Vec<CatalogueEntry> {
@@ -112,6 +118,82 @@ fn policy(row: &PolicyDescription) -> CatalogueEntry {
         example: format!("{{\"jobs\": [\n  {job}\n]}}"),
         ..CatalogueEntry::new(Kind::Policy, row.name, row.about)
     }
+}
+
+/// The policy of the job that is printed.
+const POLICY: &str = "random_action";
+
+/// Returns all suites, in the order of the list; `folder` has the installers of their simulators.
+pub(super) fn suites(folder: Option<&Path>) -> Vec<CatalogueEntry> {
+    SuiteRow::all().map(|row| suite(row, folder)).collect()
+}
+
+fn suite(suite: &'static SuiteRow, folder: Option<&Path>) -> CatalogueEntry {
+    let needed = simulator_in(suite, folder);
+    let numbers = format!(
+        "{} of each of {}, {} at most, seed {}",
+        suite.num_episodes,
+        counted(suite.tasks.len(), "task"),
+        counted(suite.max_episode_steps, "step"),
+        suite.seed
+    );
+    let jobs = suite.tasks.iter().enumerate().map(|(task, name)| EntryJob {
+        name: suite.job_name(task),
+        task: format!("{task}: {name}"),
+        runs: counted(suite.num_episodes, "episode"),
+    });
+    let first = suite.jobs_file(&Request {
+        tasks: vec![0],
+        policy_type: POLICY.to_owned(),
+        num_envs: 1,
+        python: needed.path.clone(),
+        ..Request::default()
+    });
+    let command = format!(
+        "rrun suite {} --policy {POLICY} --output jobs.json",
+        suite.name
+    );
+    CatalogueEntry {
+        documentation: "docs/suites.md".to_owned(),
+        facts: vec![
+            ("protocol", format!("{}, {}", suite.protocol, suite.authors)),
+            ("episodes", numbers),
+            ("begin", suite.initial_states.clone()),
+            ("success", suite.success.clone()),
+            ("source", suite.source.clone()),
+            (
+                "simulator",
+                format!("{}, in {}", suite.simulator, needed.path),
+            ),
+        ],
+        protocol: Some(suite),
+        jobs: jobs.collect(),
+        requirements: vec![needed],
+        command: Some(command),
+        example: format!("{first:#}"),
+        ..CatalogueEntry::new(Kind::Suite, &suite.name, &suite.about)
+    }
+}
+
+/// Returns the venv of a suite's simulator, as jobs name it.
+pub(in crate::tools) fn simulator(suite: &SuiteRow) -> Requirement {
+    simulator_in(suite, examples().ok().flatten().as_deref())
+}
+
+fn simulator_in(suite: &SuiteRow, folder: Option<&Path>) -> Requirement {
+    let usual = format!(".simulators/{}", suite.simulator);
+    let mut needed = requirement(&usual, folder.unwrap_or(Path::new("")));
+    if let Some(root) = std::env::var("RRUN_SIMULATORS")
+        .ok()
+        .filter(|root| !root.is_empty())
+    {
+        needed.path = format!("{root}/{}", suite.simulator);
+        needed.is_there = is_installed(&needed.path);
+        // The installer sees the variable, too.
+        let command = needed.command.take();
+        needed.command = command.map(|text| text.replace("RRUN_SIMULATORS=.simulators ", ""));
+    }
+    needed
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use report::verify::{ExpectedDemo, HeldDemo, episodes};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tools::verify::demos::Checked;
+use crate::tools::verify::dataset::Checked;
 use crate::tools::verify::video;
 
 /// What the names of episodes begin with.
@@ -244,7 +244,7 @@ mod tests {
     use jobs::episode::{End, EpisodeOutcome};
     use report::verify::Findings;
 
-    use crate::tools::verify::demos::ExtraDemo;
+    use crate::tools::verify::dataset::ExtraDemo;
 
     fn folder(total: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

@@ -1,16 +1,15 @@
-//! `rrun verify DIR`: checks that everything exists and is complete.
+//! `rrun verify DIR`: checks that everything exists and is complete; `rrun verify CERTIFICATE` checks a
+//! certificate by itself.
 //!
 //! ```text
 //! plan, journals ─► report::verify (episodes, seeds, settings) ─► per job: files and their contents
-//!                                                                  ├─► dataset (HDF5), lerobot; demos
+//!                                                                  ├─► dataset (HDF5), lerobot
 //!                                                                  └─► video (mp4)
-//! certificate ─► certificate (hash, coverage, rates, sample)
+//! certificate ─► hash, coverage, rates, sample
 //! --rerun K ─► K episodes of either, run again
 //! ```
 
-mod certificate;
 mod dataset;
-mod demos;
 mod lerobot;
 mod video;
 
@@ -25,17 +24,18 @@ use jobs::count::counted;
 use jobs::job::{Job, Length, Status};
 use jobs::layout::{RecordFormat, RunFolder};
 use jobs::plan::RunPlan;
-use jobs::random;
 use jobs::table::Table;
-use jobs::threads;
-use report::certificate::{self as certificates, RepeatedEpisode};
-use report::verify;
-use report::verify::{ExpectedDemo, Findings, JobAudit};
+use jobs::{format, random, threads};
+use report::certificate::sample::probability_of_finding;
+use report::certificate::{self, Certificate, CertifiedJob, RepeatedEpisode};
+use report::stats::SolvedRate;
+use report::verify::{self, ExpectedDemo, Findings, JobAudit};
 use report::{Context, JobReport, Merged, Report};
+use serde_json::Value;
 
 use crate::tools::again::{AgainArgs, Original};
-use crate::tools::{open, print, print_line, under_way};
-use demos::NamedDemos;
+use crate::tools::{merged, open, print, print_line};
+use dataset::NamedDemos;
 
 /// Check that every episode of the plan exists once, and that every dataset and video that the
 /// journals name exists and is complete; or check a certificate of `rrun certify`. Exit with 1 if
@@ -77,7 +77,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         return verify_folder(args);
     }
     ensure!(!args.no_values, "--no-values is for run folders");
-    certificate::run(path, args)
+    verify_certificate(path, args)
 }
 
 impl VerifyArgs {
@@ -114,7 +114,7 @@ impl VerifyArgs {
             "no episode can be run again: there is no job with num_episodes whose latency is not \
              measured"
         );
-        let certificate = certificates::make(folder, merged, wanted, Vec::new())
+        let certificate = certificate::make(folder, merged, wanted, Vec::new())
             .context("the episodes cannot be run again")?;
         let original = Original {
             certificate: &certificate,
@@ -140,7 +140,7 @@ impl VerifyArgs {
 
 fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let (folder, plan) = open(&args.subject)?;
-    let merged = Merged::new(plan, under_way::journals(&folder)?)?;
+    let merged = merged(&folder, plan)?;
     let at_work = merged.writer();
     if let Some(who) = &at_work {
         print_line(format_args!("the run is under way: {who}"))?;
@@ -330,6 +330,98 @@ fn stem(file: &str) -> &str {
     stem.rsplit_once("_part")
         .filter(|(_, part)| is_number(part))
         .map_or(stem, |(stem, _)| stem)
+}
+
+fn verify_certificate(path: &Path, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let shown = path.display().to_string();
+    let certificate = Certificate::read(path)
+        .with_context(|| format!("`{shown}` is not a certificate that can be checked"))?;
+    print(results(&certificate))?;
+    let mut findings = Findings {
+        wrong: certificate.check(),
+        notes: notes(&certificate),
+    };
+    // Only what is right in itself is worth the time, and safe to plan with.
+    if args.rerun.is_some() && findings.wrong.is_empty() {
+        let original = Original {
+            certificate: &certificate,
+            whose: format!("`{shown}`"),
+        };
+        let episodes = args.run_again(original, &mut findings)?;
+        print(comparison(&certificate, &episodes))?;
+        findings.notes.push(certainty(&certificate, episodes.len()));
+    }
+    conclude(&findings, &shown, "holds")
+}
+
+fn notes(certificate: &Certificate) -> Vec<String> {
+    let mut notes = vec![format!("SHA-256 of the contents: {}", certificate.sha256)];
+    let contents = &certificate.contents;
+    if !contents.complete {
+        notes.push("it is the certificate of an incomplete run".to_owned());
+        let of_run = contents.findings.iter();
+        notes.extend(of_run.map(|finding| format!("finding of its author: {finding}")));
+    }
+    notes.push(match certificate.sample_agreement() {
+        None => "its author says of no episode that it was run again".to_owned(),
+        Some((same, all)) => format!(
+            "its author says that {same} of {all} episodes came out the same when they were run \
+             again"
+        ),
+    });
+    notes
+}
+
+/// Returns the table of the results that the certificate has.
+fn results(certificate: &Certificate) -> String {
+    let row = |name: &str, policy: &str, rates: &SolvedRate| {
+        [
+            name.to_owned(),
+            policy.to_owned(),
+            format!("{} of {}", rates.successes, rates.episodes),
+            rates.wilson95.map(format::interval).unwrap_or_default(),
+        ]
+    };
+    let of_job = |job: &CertifiedJob| {
+        let policy = job.entry.get("policy_type").and_then(Value::as_str);
+        row(job.name(), policy.unwrap_or("?"), &job.rates)
+    };
+    let contents = &certificate.contents;
+    let head = ["Job", "Policy Type", "Solved", "95 % Interval"];
+    let mut table = Table::first(head, contents.jobs.iter().map(of_job), "job", "");
+    table.push(row("all", "", &contents.rates));
+    table.grid()
+}
+
+/// Returns the table of the episodes that were run again.
+fn comparison(certificate: &Certificate, episodes: &[RepeatedEpisode]) -> String {
+    let row = |one: &RepeatedEpisode| {
+        let is_same = certificate.difference(one).is_none();
+        let text = if is_same { "the same" } else { "different" };
+        [
+            one.id.job.clone(),
+            one.id.episode.to_string(),
+            text.to_owned(),
+        ]
+    };
+    let head = ["Job", "Episode", "Run again"];
+    Table::first(head, episodes.iter().map(row), "episode", "").grid()
+}
+
+/// Returns how likely it was that a changed certificate would have been found.
+fn certainty(certificate: &Certificate, sampled: usize) -> String {
+    let episodes = certificate.contents.rates.episodes;
+    let found = |changed: u64| probability_of_finding(episodes, changed, sampled as u64) * 100.0;
+    let tenth = episodes.div_ceil(10);
+    let mut text = format!(
+        "if one of the {episodes} episodes had been changed, this would have found it with a \
+         probability of {:.1} %",
+        found(1)
+    );
+    if tenth > 1 {
+        text += &format!("; if {tenth} had been, with {:.1} %", found(tenth));
+    }
+    text
 }
 
 #[cfg(test)]

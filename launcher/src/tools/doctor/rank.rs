@@ -1,30 +1,37 @@
 //! Asks the rank binary, which has libtorch, MuJoCo and CUDA, whether they work: which libraries it
 //! runs with, and what comes of computing on GPUs, reaching other processes and rendering.
 
-mod answer;
-
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
-use jobs::rank_probe::{ComputedOnGpus, DrawnPicture, LoadedLibraries, RankQuestion, RoundTrip};
+use jobs::rank_probe::{
+    ComputedOnGpus, DrawnPicture, LoadedLibraries, RankQuestion, RoundTrip, WORD,
+};
 use serde::de::DeserializeOwned;
 
-use crate::installed::rank_binary;
+use crate::installed::{is_torch_of_ours, rank_binary};
+use crate::process::timed::{self, EndedProgram};
 use crate::tools::doctor::Site;
 use crate::tools::doctor::check::Finding;
-use crate::tools::doctor::rank::answer::{TORCH, Unanswered};
 
 /// Name of the finding that the binary starts.
 pub(super) const NAME: &str = "rrun-rank";
-
-/// Versions of torch with which `rrun-rank` works.
-const KNOWN: [&str; 2] = ["2.11.", "2.12."];
 
 /// What makes rendering work.
 const INSTALL_EGL: &str = "install libegl1 libegl-mesa0 libgl1-mesa-dri (RHEL: mesa-libEGL \
                            mesa-dri-drivers) or the GPU driver's EGL, or evaluate without cameras \
                            (--no-video)";
+
+/// What makes GPUs compute, or do without them.
+const CUDA_HELP: &str = "update the driver (torch 2.11 and 2.12 have CUDA 13, which needs 580 or \
+                         newer), or run on the CPU with CUDA_VISIBLE_DEVICES=''";
+
+/// What tells why processes do not reach each other.
+const NCCL_HELP: &str = "NCCL_DEBUG=INFO with `rrun-rank probe nccl` tells why; \
+                         NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may help";
 
 /// What makes a GPU render its own pictures.
 const OTHER_DEVICE: &str = "install the GPU driver's EGL; in a container, docker run -e \
@@ -35,7 +42,7 @@ const OTHER_DEVICE: &str = "install the GPU driver's EGL; in a container, docker
 pub(super) fn libraries(site: &Site) -> Vec<Finding> {
     match rank_binary(&site.node.executable) {
         Ok(binary) => {
-            let answer = answer::ask(&binary, RankQuestion::Libraries, site.timeout);
+            let answer = ask(site, RankQuestion::Libraries);
             of_libraries(&binary, &answer)
         }
         Err(missing) => {
@@ -51,24 +58,50 @@ pub(super) fn cuda(site: &Site) -> Vec<Finding> {
     if site.visible_gpus() == 0 {
         return Vec::new();
     }
-    of_cuda(&ask(site, RankQuestion::Cuda))
+    judged("CUDA", ask(site, RankQuestion::Cuda), CUDA_HELP, of_cuda)
 }
 
 pub(super) fn nccl(site: &Site) -> Vec<Finding> {
     if site.visible_gpus() < 2 {
         return Vec::new();
     }
-    vec![of_nccl(&ask(site, RankQuestion::Nccl))]
+    judged("NCCL", ask(site, RankQuestion::Nccl), NCCL_HELP, of_nccl)
 }
 
 pub(super) fn egl(site: &Site) -> Vec<Finding> {
-    of_egl(&ask(site, RankQuestion::Egl))
+    let answer = ask(site, RankQuestion::Egl);
+    let of = |pictures: &Vec<DrawnPicture>| pictures.iter().map(of_picture).collect();
+    judged("EGL", answer, INSTALL_EGL, of)
 }
 
+/// Judges an answer by `of`. Without an answer, the reason may say what to do, otherwise it is `usual`.
+fn judged<T>(
+    name: &str,
+    answer: Result<T, Unanswered>,
+    usual: &str,
+    of: impl FnOnce(&T) -> Vec<Finding>,
+) -> Vec<Finding> {
+    let Unanswered { found, remedy } = match answer {
+        Ok(answer) => return of(&answer),
+        Err(unanswered) => unanswered,
+    };
+    // The reason of the rank repeats what to install.
+    let mut reasons = found.split("; install the packages");
+    let reason = reasons.next().unwrap_or_default();
+    vec![Finding::failed(name, reason, remedy.unwrap_or(usual))]
+}
+
+/// Runs the rank binary with a question, and returns its answer.
 fn ask<T: DeserializeOwned>(site: &Site, question: RankQuestion) -> Result<T, Unanswered> {
     let binary = rank_binary(&site.node.executable);
-    let binary = binary.unwrap_or_else(|missing| missing);
-    answer::ask(&binary, question, site.timeout)
+    let mut command = Command::new(binary.unwrap_or_else(|missing| missing));
+    command.args([WORD, question.name()]);
+    // A log would be mixed with the reason on standard error.
+    command.env_remove("RRUN_LOG").env_remove("RUST_LOG");
+    match timed::run(&mut command, site.timeout) {
+        Ok(ended) => read(&ended),
+        Err(err) => Err(Unanswered::new(format!("{err:#}"), None)),
+    }
 }
 
 fn of_libraries(binary: &Path, answer: &Result<LoadedLibraries, Unanswered>) -> Vec<Finding> {
@@ -111,32 +144,18 @@ fn of_libtorch(libraries: &LoadedLibraries) -> Finding {
         return Finding::warning(name, found, TORCH);
     };
     let found = format!("{version}, {half}, in `{folder}`");
-    if KNOWN.iter().any(|known| version.starts_with(known)) {
+    if is_torch_of_ours(version) {
         return Finding::ok(name, found);
     }
     let found = format!("{found}: expected 2.11 or 2.12");
     Finding::failed(name, found, TORCH)
 }
 
-fn of_cuda(answer: &Result<ComputedOnGpus, Unanswered>) -> Vec<Finding> {
-    let name = "CUDA";
-    let computed = match answer {
-        Ok(computed) => computed,
-        Err(unanswered) => {
-            let usual = "update the driver (torch 2.11 and 2.12 have CUDA 13, which needs 580 or \
-                         newer), or run on the CPU with CUDA_VISIBLE_DEVICES=''";
-            return vec![failed(name, unanswered, usual)];
-        }
-    };
-    let mut all = vec![Finding::ok(
-        name,
-        format!(
-            "runtime {}, NCCL {}, a product on {}",
-            computed.runtime,
-            computed.nccl,
-            counted(computed.gpus.len(), "GPU")
-        ),
-    )];
+fn of_cuda(computed: &ComputedOnGpus) -> Vec<Finding> {
+    let (runtime, nccl) = (&computed.runtime, &computed.nccl);
+    let gpus = counted(computed.gpus.len(), "GPU");
+    let found = format!("runtime {runtime}, NCCL {nccl}, a product on {gpus}");
+    let mut all = vec![Finding::ok("CUDA", found)];
     for (index, gpu) in computed.gpus.iter().enumerate() {
         if let Some(error) = &gpu.error {
             let found = format!("{} does not compute: {error}", gpu.name);
@@ -147,42 +166,15 @@ fn of_cuda(answer: &Result<ComputedOnGpus, Unanswered>) -> Vec<Finding> {
     all
 }
 
-fn of_nccl(answer: &Result<RoundTrip, Unanswered>) -> Finding {
-    match answer {
-        Ok(trip) => Finding::ok(
-            "NCCL",
-            format!(
-                "{} met in {:.1} s, an all-reduce of {} takes {:.1} ms",
-                format_args!("{} processes", trip.processes),
-                trip.meeting_s,
-                ByteSize(trip.bytes),
-                trip.all_reduce_s * 1e3
-            ),
-        ),
-        Err(unanswered) => {
-            let usual = "NCCL_DEBUG=INFO with `rrun-rank probe nccl` tells why; \
-                         NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may help";
-            failed("NCCL", unanswered, usual)
-        }
-    }
-}
-
-fn of_egl(answer: &Result<Vec<DrawnPicture>, Unanswered>) -> Vec<Finding> {
-    match answer {
-        Ok(pictures) => pictures.iter().map(of_picture).collect(),
-        Err(unanswered) => {
-            // The reason of the rank repeats what to install.
-            let (reason, _) = unanswered
-                .found
-                .split_once("; install the packages")
-                .unwrap_or((&unanswered.found, ""));
-            let unanswered = Unanswered {
-                found: reason.to_owned(),
-                ..unanswered.clone()
-            };
-            vec![failed("EGL", &unanswered, INSTALL_EGL)]
-        }
-    }
+fn of_nccl(trip: &RoundTrip) -> Vec<Finding> {
+    let found = format!(
+        "{} processes met in {:.1} s, an all-reduce of {} takes {:.1} ms",
+        trip.processes,
+        trip.meeting_s,
+        ByteSize(trip.bytes),
+        trip.all_reduce_s * 1e3
+    );
+    vec![Finding::ok("NCCL", found)]
 }
 
 fn of_picture(picture: &DrawnPicture) -> Finding {
@@ -215,13 +207,89 @@ fn without_advice(note: &str) -> &str {
         .map_or(note, |end| &note[..end])
 }
 
-fn failed(name: &str, unanswered: &Unanswered, usual: &'static str) -> Finding {
-    let remedy = unanswered.remedy.unwrap_or(usual);
-    Finding::failed(name, &unanswered.found, remedy)
+/// The torch that rrun supports, as `pip` writes it.
+const TORCH: &str = "`pip install 'torch>=2.11,<2.13'` into the venv of rrun (in the \
+                                source: ./setup.sh)";
+
+/// The reason why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unanswered {
+    /// What was found.
+    found: String,
+    /// What to do, if that follows from it.
+    remedy: Option<&'static str>,
+}
+
+impl Unanswered {
+    fn new(found: impl Into<String>, remedy: Option<&'static str>) -> Self {
+        Self {
+            found: found.into(),
+            remedy,
+        }
+    }
+}
+
+/// Finds the answer between the lines of libraries.
+fn read<T: DeserializeOwned>(ended: &EndedProgram) -> Result<T, Unanswered> {
+    let answers = ended.stdout.lines().rev();
+    let answer = answers
+        .filter_map(|line| serde_json::from_str::<Result<T, String>>(line).ok())
+        .next();
+    match answer {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(reason)) => Err(Unanswered::new(reason, None)),
+        None => Err(explained(ended)),
+    }
+}
+
+/// Explains the end of a program that has not answered: most often the dynamic loader has ended it.
+fn explained(ended: &EndedProgram) -> Unanswered {
+    /// signal(7): illegal instruction.
+    const SIGILL: i32 = 4;
+
+    let stderr = &ended.stderr;
+    if let Some(library) = missing_library(stderr) {
+        let remedy = match library {
+            _ if library.starts_with("libtorch") || library.starts_with("libc10") => TORCH,
+            _ if library.starts_with("libmujoco") => {
+                "`pip install mujoco==3.17.0` into the venv of rrun (in the source: ./setup.sh)"
+            }
+            _ => "install the package with this library",
+        };
+        return Unanswered::new(format!("`{library}` is missing"), Some(remedy));
+    }
+    if let Some(line) = line_with(stderr, "undefined symbol") {
+        let found = format!("it needs another version of a library: {line}");
+        return Unanswered::new(found, Some(TORCH));
+    }
+    if let Some(line) = line_with(stderr, "GLIBC") {
+        let remedy = "use a system with glibc 2.34 or newer, or a container (deploy/)";
+        return Unanswered::new(format!("the system is too old: {line}"), Some(remedy));
+    }
+    if ended.status.signal() == Some(SIGILL) {
+        let remedy = "use another machine; in a virtual machine, pass the host's CPU model on";
+        return Unanswered::new("the CPU lacks an instruction that it needs", Some(remedy));
+    }
+    let last = stderr.lines().rfind(|line| !line.trim().is_empty());
+    let last = last.map_or_else(String::new, |line| format!(": {line}"));
+    Unanswered::new(format!("it ended with {}{last}", ended.status), None)
+}
+
+/// Returns the library that the dynamic loader has not found.
+fn missing_library(stderr: &str) -> Option<&str> {
+    let (_, rest) = stderr.split_once("error while loading shared libraries: ")?;
+    let (library, _) = rest.split_once(": cannot open shared object file")?;
+    Some(library)
+}
+
+fn line_with<'a>(text: &'a str, part: &str) -> Option<&'a str> {
+    text.lines().find(|line| line.contains(part))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitStatus;
+
     use jobs::rank_probe::ComputedOnGpu;
 
     use super::*;
@@ -260,20 +328,10 @@ mod tests {
 
     #[test]
     fn a_rank_that_does_not_start_fails_with_the_reason() {
-        let unanswered = Unanswered {
-            found: "`libtorch_cpu.so` is missing".to_owned(),
-            remedy: Some(TORCH),
-        };
+        let unanswered = Unanswered::new("`libtorch_cpu.so` is missing", Some(TORCH));
         let all = of_libraries(Path::new("/bin/rrun-rank"), &Err(unanswered));
         let found = "`/bin/rrun-rank` does not start: `libtorch_cpu.so` is missing";
         assert_eq!(all, [Finding::failed(NAME, found, TORCH)]);
-    }
-
-    fn unanswered(found: &str) -> Unanswered {
-        Unanswered {
-            found: found.to_owned(),
-            remedy: None,
-        }
     }
 
     #[test]
@@ -287,7 +345,7 @@ mod tests {
             nccl: "2.28.9".to_owned(),
             gpus: vec![gpu(None), gpu(Some("CUDA error: ECC"))],
         };
-        let all = of_cuda(&Ok(computed));
+        let all = of_cuda(&computed);
         assert_eq!(
             all[0].found,
             "runtime 13.0, NCCL 2.28.9, a product on 2 GPUs"
@@ -303,14 +361,13 @@ mod tests {
             all_reduce_s: 0.0021,
             meeting_s: 0.62,
         };
-        let found = of_nccl(&Ok(trip)).found;
         assert_eq!(
-            found,
+            of_nccl(&trip)[0].found,
             "2 processes met in 0.6 s, an all-reduce of 1 MiB takes 2.1 ms"
         );
-        let failed = of_nccl(&Err(unanswered("timed out")));
-        assert_eq!(failed.grade, Grade::Failed);
-        assert!(failed.remedy.unwrap().contains("NCCL_DEBUG=INFO"));
+        let unanswered = Err(Unanswered::new("timed out", None));
+        let failed = Finding::failed("NCCL", "timed out", NCCL_HELP);
+        assert_eq!(judged("NCCL", unanswered, NCCL_HELP, of_nccl), [failed]);
     }
 
     #[test]
@@ -343,11 +400,53 @@ mod tests {
     fn without_egl_the_packages_are_named_once() {
         let reason = "cannot render without a display: libEGL.so.1 is missing; install the \
                       packages libegl1";
-        let all = of_egl(&Err(unanswered(reason)));
+        let unanswered = Err(Unanswered::new(reason, None));
+        let all = judged("EGL", unanswered, INSTALL_EGL, |(): &()| Vec::new());
         assert_eq!(
             all[0].found,
             "cannot render without a display: libEGL.so.1 is missing"
         );
         assert_eq!(all[0].remedy.as_deref(), Some(INSTALL_EGL));
+    }
+
+    fn ended(raw_status: i32, stdout: &str, stderr: &str) -> EndedProgram {
+        EndedProgram {
+            status: ExitStatus::from_raw(raw_status),
+            stdout: stdout.to_owned(),
+            stderr: stderr.to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_found_between_other_lines() {
+        let answer = read::<u32>(&ended(0, "hello\n{\"Ok\":7}\n[W] bye\n", ""));
+        assert_eq!(answer, Ok(7));
+        let failed = read::<u32>(&ended(256, "{\"Err\":\"no device\"}\n", "x"));
+        assert_eq!(failed, Err(Unanswered::new("no device", None)));
+    }
+
+    #[test]
+    fn a_program_that_does_not_answer_is_told_with_what_it_lacks_or_its_last_words() {
+        let library = "rrun-rank: error while loading shared libraries: libtorch_cpu.so: cannot \
+                       open shared object file: No such file or directory\n";
+        let symbol = "rrun-rank: undefined symbol: _ZN3c10\n";
+        let system = "libc.so.6: version `GLIBC_2.34' not found\n";
+        for (status, stderr, found, remedy) in [
+            (
+                127 << 8,
+                library,
+                "`libtorch_cpu.so` is missing",
+                Some(TORCH),
+            ),
+            (127 << 8, symbol, "", Some(TORCH)),
+            (1 << 8, system, "the system is too old", None),
+            (4, "", "the CPU lacks an instruction that it needs", None),
+            (11, "first\nlast\n\n", "it ended with signal: 11", None),
+        ] {
+            let reason = read::<u32>(&ended(status, "", stderr)).unwrap_err();
+            assert!(reason.found.starts_with(found), "{reason:?}");
+            assert!(remedy.is_none() || reason.remedy == remedy, "{reason:?}");
+            assert_eq!(reason.found.ends_with(": last"), status == 11, "{reason:?}");
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -42,6 +41,9 @@ const MODULES: [(&str, &[&str]); 7] = [
     ("libero", &["robosuite", "libero"]),
     ("lerobot", &["numpy", "lerobot"]),
 ];
+
+/// The variable that says by what MuJoCo renders.
+const RENDERER: &str = "MUJOCO_GL";
 
 /// Most characters of an error of Python.
 const ERROR_LENGTH: usize = 200;
@@ -153,17 +155,12 @@ fn in_folder(what: &str, folder: Option<PathBuf>) -> Vec<(String, NeededPython)>
 
 /// Imports in an interpreter what its workers import.
 fn imported(name: &str, needed: &NeededPython, timeout: Duration) -> Finding {
-    let mut command = Command::new(&needed.python);
+    let mut command = needed.command();
     command.args(["-c", SCRIPT]).args(&needed.modules);
     // As ranks do: MuJoCo's default is a window.
-    if std::env::var_os("MUJOCO_GL").is_none() {
-        command.env("MUJOCO_GL", "egl");
-    }
-    for (variable, value) in &needed.variables {
-        match value {
-            Some(value) => command.env(variable, value),
-            None => command.env_remove(variable),
-        };
+    let is_given = needed.variables.iter().any(|(name, _)| name == RENDERER);
+    if !is_given && std::env::var_os(RENDERER).is_none() {
+        command.env(RENDERER, "egl");
     }
     let answer = match timed::run(&mut command, timeout) {
         Ok(ended) => answer(&ended.stdout).ok_or_else(|| {
@@ -236,6 +233,3 @@ fn short(python: &Path) -> String {
     let name = venv.or_else(|| python.file_name()).unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
-
-#[cfg(test)]
-mod tests;
