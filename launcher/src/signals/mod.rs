@@ -222,7 +222,7 @@ fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
 
 /// Returns whether this process ignores a signal, as SIGHUP under `nohup`; it does not if `/proc`
 /// does not tell.
-pub(crate) fn is_ignored(number: i32) -> bool {
+fn is_ignored(number: i32) -> bool {
     has_ignored(
         &fs::read_to_string("/proc/self/status").unwrap_or_default(),
         number,

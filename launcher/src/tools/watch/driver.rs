@@ -1,32 +1,45 @@
 //! The loop of a watch: looks at the folder, waits for the evaluation and for signals, and does what
-//! the [`Machine`] decides.
+//! the [`Machine`] decides. An evaluation is `rrun … eval` in a process group of its own, with a run
+//! folder, a jobs file and a log for each checkpoint.
+//!
+//! ```text
+//! <output>/<checkpoint>/             run folder, resumed if it is there
+//!          <checkpoint>.jobs.json    the jobs with this checkpoint
+//!          <checkpoint>.log          what the evaluation printed
+//! ```
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::path::{Path, PathBuf, absolute};
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use jobs::layout::{RunFolder, write_whole};
 use jobs::refusal::Refusal;
 use jobs::time::rfc3339;
-use report::curve::{Curve, Point, PointState, SCHEMA};
-use tokio::process::Child;
-use tokio::signal::unix::{Signal, SignalKind, signal as listen};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use report::Report;
+use report::curve::{Curve, Point, PointState};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use tokio::time::{MissedTickBehavior, interval};
 
+use crate::plan::{Sender, SignalPlan};
 use crate::say;
-use crate::signals::is_ignored;
-use crate::tools::print;
-use crate::tools::watch::complete::policy_path;
-use crate::tools::watch::evaluation::{EvaluationFiles, signal};
+use crate::signals::{Caught, Signals};
 use crate::tools::watch::machine::{Action, Event, Machine};
-use crate::tools::watch::scan::Scanner;
+use crate::tools::watch::scan::{Scanner, policy_path};
 use crate::tools::watch::template::Template;
-use crate::tools::watch::unreadable;
+use crate::tools::{end_of, evaluation, print};
 
 /// Time between two looks at the folder of the checkpoints.
 const POLL: Duration = Duration::from_secs(5);
+
+/// Number of letters of an evaluation's last line that are kept.
+const LAST_LINE: usize = 300;
 
 /// What a watch works with.
 pub(super) struct Driver {
@@ -34,22 +47,11 @@ pub(super) struct Driver {
     pub(super) scanner: Scanner,
     pub(super) template: Template,
     pub(super) words: Vec<OsString>,
-    pub(super) checkpoints: PathBuf,
     pub(super) output: PathBuf,
-    pub(super) jobs_file: PathBuf,
     /// The last curve that was written.
     pub(super) curve: Curve,
     /// Whether the curve could not be written the last time.
     pub(super) is_unwritten: bool,
-}
-
-/// How a watch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WatchEnd {
-    /// There is nothing left to do.
-    Over,
-    /// A signal of this number ended it.
-    Signalled(i32),
 }
 
 /// What the loop waits for.
@@ -68,12 +70,20 @@ struct Running {
 impl Running {
     /// Stops it in order; a further signal of the user is passed on, which makes it end at once.
     async fn stop(mut self, signals: &mut Signals) {
-        signal(&self.child, libc::SIGTERM);
+        self.signal(libc::SIGTERM);
         loop {
             tokio::select! {
                 _ = self.child.wait() => return,
-                number = signals.recv() => signal(&self.child, number),
+                signal = signals.recv() => self.signal(signal.number),
             }
+        }
+    }
+
+    fn signal(&self, number: i32) {
+        let group = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let (Some(group), Ok(signal)) = (group, Signal::try_from(number)) {
+            // It may have ended by itself.
+            let _ = killpg(Pid::from_raw(group), signal);
         }
     }
 }
@@ -83,19 +93,30 @@ impl Driver {
     pub(super) fn remember(&mut self, now: Instant) {
         for mut point in self.curve.points.clone() {
             let files = EvaluationFiles::new(&self.output, &point.name);
-            point.state = match (files.complete_report(), point.state) {
-                (Some(_), _) => PointState::Evaluated,
+            match files.complete_report() {
+                Some(report) => {
+                    point.state = PointState::Evaluated;
+                    point.set_results(&report);
+                }
                 // A run folder that was removed is to be made again.
-                (None, PointState::Evaluated) => PointState::Waiting,
-                (None, state) => state,
-            };
-            self.machine.remember(&point, now);
+                None if point.state == PointState::Evaluated => {
+                    point.state = PointState::Waiting;
+                }
+                None => {}
+            }
+            self.machine.remember(point, now);
         }
     }
 
-    /// Runs until there is nothing left to do, or a signal arrives. No evaluation outlives it.
-    pub(super) async fn run(&mut self) -> anyhow::Result<WatchEnd> {
-        let mut signals = Signals::new()?;
+    /// Runs until there is nothing left to do, or a signal arrives, whose number is returned. No
+    /// evaluation outlives it.
+    pub(super) async fn run(&mut self) -> anyhow::Result<Option<i32>> {
+        let plan = SignalPlan {
+            sender: Sender::Anyone,
+            spec: String::new(),
+            numbers: Vec::new(),
+        };
+        let mut signals = Caught::new(&plan.numbers).with(&plan).ends;
         let mut running = None;
         let end = self.watch(&mut signals, &mut running).await;
         if let Some(running) = running {
@@ -113,26 +134,29 @@ impl Driver {
         &mut self,
         signals: &mut Signals,
         running: &mut Option<Running>,
-    ) -> anyhow::Result<WatchEnd> {
-        let mut looks: Interval = interval(POLL);
+    ) -> anyhow::Result<Option<i32>> {
+        let mut looks = interval(POLL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped_by = None;
         loop {
             let wake = tokio::select! {
-                number = signals.recv() => Wake::Signal(number),
+                signal = signals.recv() => Wake::Signal(signal.number),
                 status = ended(running.as_mut()) => Wake::Ended(status),
                 _ = looks.tick() => Wake::Look,
             };
             let event = match wake {
-                Wake::Look => self.look(),
+                Wake::Look => match self.scanner.scan() {
+                    Ok(scan) => Event::Scanned(scan),
+                    Err(err) => Event::Unreadable(err.to_string()),
+                },
                 Wake::Ended(status) => match running.take() {
-                    Some(running) => outcome(&running.files, status),
+                    Some(running) => self.outcome(&running.files, status),
                     None => continue,
                 },
                 Wake::Signal(number) => {
                     stopped_by.get_or_insert(number);
                     if let Some(running) = running {
-                        signal(&running.child, number);
+                        running.signal(number);
                     }
                     Event::Stop
                 }
@@ -148,29 +172,17 @@ impl Driver {
                         },
                         Action::Finish => {
                             self.write()?;
-                            return Ok(stopped_by.map_or(WatchEnd::Over, WatchEnd::Signalled));
+                            return Ok(stopped_by);
                         }
                     }
                 }
             }
             if let Err(err) = self.write() {
-                self.say_once(&err.downcast()?);
+                let unwritten: Refusal = err.downcast()?;
+                if !std::mem::replace(&mut self.is_unwritten, true) {
+                    say::warning(format_args!("{unwritten}; it is tried again"));
+                }
             }
-        }
-    }
-
-    /// Looks at the folder of the checkpoints.
-    fn look(&mut self) -> Event {
-        match self.scanner.scan() {
-            Ok(scan) => Event::Scanned(scan),
-            Err(err) => Event::Unreadable(unreadable(&self.checkpoints, err).to_string()),
-        }
-    }
-
-    /// Says that the curve cannot be written, which is tried again with the next event.
-    fn say_once(&mut self, unwritten: &Refusal) {
-        if !std::mem::replace(&mut self.is_unwritten, true) {
-            say::warning(format_args!("{unwritten}; it is tried again"));
         }
     }
 
@@ -181,12 +193,27 @@ impl Driver {
             return Err(Event::Held(format!("its run folder is in use by {holder}")));
         }
         say::info(format_args!("evaluating {name}"));
-        let checkpoint = policy_path(&self.checkpoints.join(name));
-        let jobs = self.template.filled(&checkpoint);
-        match files.start(&jobs, &self.words) {
+        // An evaluation that is resumed elsewhere finds its checkpoint.
+        let checkpoint = absolute(policy_path(&self.scanner.folder.join(name)));
+        let started = checkpoint.and_then(|checkpoint| {
+            let jobs = self.template.filled(&checkpoint);
+            files.start(&jobs, &self.words)
+        });
+        match started {
             Ok(child) => Ok(Running { child, files }),
             Err(err) => Err(Event::Failed(format!("it cannot be started: {err}"))),
         }
+    }
+
+    /// Returns how an evaluation ended, whose results the curve gets.
+    fn outcome(&mut self, files: &EvaluationFiles, status: io::Result<ExitStatus>) -> Event {
+        let Some(report) = files.complete_report() else {
+            return Event::Failed(files.failure(status));
+        };
+        if let Some(evaluated) = self.machine.running() {
+            evaluated.point.set_results(&report);
+        }
+        Event::Evaluated
     }
 
     /// Writes the curve if it has changed, and prints it if a checkpoint was evaluated.
@@ -194,7 +221,7 @@ impl Driver {
     /// # Errors
     /// Refuses a curve that cannot be written, and returns the errors of stdout.
     fn write(&mut self) -> anyhow::Result<()> {
-        let points = self.points();
+        let points = self.machine.points();
         if points == self.curve.points && !self.curve.written.is_empty() {
             return Ok(());
         }
@@ -202,12 +229,9 @@ impl Driver {
             |points: &[Point]| points.iter().filter(|one| one.overall.is_some()).count();
         let is_news = evaluated(&points) > evaluated(&self.curve.points);
         let curve = Curve {
-            schema: SCHEMA.to_owned(),
-            checkpoints: self.checkpoints.display().to_string(),
-            jobs_file: self.jobs_file.display().to_string(),
-            jobs_sha256: self.template.sha256.clone(),
             written: rfc3339(SystemTime::now()),
             points,
+            ..self.curve.clone()
         };
         curve.write(&self.output).map_err(|err| {
             let path = self.output.join("watch.json");
@@ -221,45 +245,6 @@ impl Driver {
         }
         Ok(())
     }
-
-    /// Returns the points of the curve by step, with results from their run folders.
-    fn points(&self) -> Vec<Point> {
-        let known = |name: &str| self.curve.points.iter().find(|point| point.name == name);
-        let mut points = Vec::new();
-        for (name, checkpoint) in self.machine.checkpoints() {
-            let mut point = Point {
-                name: name.to_owned(),
-                step: checkpoint.step,
-                state: checkpoint.state.of_point(),
-                failures: checkpoint.failures,
-                reason: checkpoint.reason.clone(),
-                run: name.to_owned(),
-                ..Point::default()
-            };
-            match known(name) {
-                Some(known) if known.overall.is_some() => {
-                    point.overall = known.overall;
-                    point.jobs.clone_from(&known.jobs);
-                }
-                _ if point.state == PointState::Evaluated => {
-                    let report = EvaluationFiles::new(&self.output, name).complete_report();
-                    report.iter().for_each(|report| point.set_results(report));
-                }
-                _ => {}
-            }
-            points.push(point);
-        }
-        points.sort_by(|one, other| (one.step, &one.name).cmp(&(other.step, &other.name)));
-        points
-    }
-}
-
-/// Returns how an evaluation ended.
-fn outcome(files: &EvaluationFiles, status: io::Result<ExitStatus>) -> Event {
-    match files.complete_report() {
-        Some(_) => Event::Evaluated,
-        None => Event::Failed(files.failure(status)),
-    }
 }
 
 /// Waits for the end of an evaluation; forever if none runs.
@@ -270,37 +255,67 @@ async fn ended(running: Option<&mut Running>) -> io::Result<ExitStatus> {
     }
 }
 
-/// The signals that end a watch.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    /// `None` under `nohup`, which lets a watch survive its terminal.
-    hangup: Option<Signal>,
+/// The files of a checkpoint's evaluation.
+#[derive(Clone, Debug)]
+struct EvaluationFiles {
+    run: RunFolder,
+    jobs: PathBuf,
+    log: PathBuf,
 }
 
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: (!is_ignored(libc::SIGHUP))
-                .then(|| listen(SignalKind::hangup()))
-                .transpose()?,
-        })
+impl EvaluationFiles {
+    fn new(output: &Path, name: &str) -> Self {
+        Self {
+            run: RunFolder::new(&output.join(name)),
+            jobs: output.join(format!("{name}.jobs.json")),
+            log: output.join(format!("{name}.log")),
+        }
     }
 
-    /// Returns the number of the next signal.
-    async fn recv(&mut self) -> i32 {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => pending().await,
-            }
+    /// Returns the report, if every episode is in it.
+    fn complete_report(&self) -> Option<Report> {
+        Report::read(&self.run).filter(Report::complete)
+    }
+
+    /// Starts the evaluation of these jobs, or goes on with it.
+    fn start(&self, jobs: &Value, words: &[OsString]) -> io::Result<Child> {
+        write_whole(&self.jobs, &serde_json::to_vec_pretty(jobs)?)?;
+        let log = File::create(&self.log)?;
+        let mut command = Command::from(evaluation::asked(words)?);
+        command
+            .arg("--jobs")
+            .arg(&self.jobs)
+            .arg("--output")
+            .arg(self.run.root());
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        // Signals of the terminal reach the watch alone, which passes them on.
+        command.process_group(0);
+        // The watch stops it in order; this is for a panic.
+        command.kill_on_drop(true);
+        command.spawn()
+    }
+
+    /// Returns why there is no complete report.
+    fn failure(&self, status: io::Result<ExitStatus>) -> String {
+        let ended = match status {
+            Ok(status) if status.success() => "its report is not complete".to_owned(),
+            Ok(status) => status.to_string(),
+            Err(err) => err.to_string(),
         };
-        tokio::select! {
-            _ = self.interrupt.recv() => libc::SIGINT,
-            _ = self.terminate.recv() => libc::SIGTERM,
-            _ = hangup => libc::SIGHUP,
-        }
+        let log = end_of(&self.log).unwrap_or_default();
+        let report = Report::read(&self.run);
+        let told = report.and_then(|report| report.failures.first().cloned());
+        let mut errors = log.lines().filter(|line| line.contains("error:"));
+        let line = told
+            .map(|failure| failure.reason)
+            .or(errors.next_back().map(str::to_owned));
+        let last = line
+            .or(log.lines().last().map(str::to_owned))
+            .unwrap_or_default();
+        let last: String = last.chars().take(LAST_LINE).collect();
+        format!("{last} ({ended}; see {})", self.log.display())
     }
 }

@@ -8,27 +8,24 @@
 //! What was done is what is on the disk: a run folder for each checkpoint, and `watch.json`. The
 //! same command continues after any end.
 
-mod complete;
 mod driver;
-mod evaluation;
 mod machine;
 mod scan;
 mod template;
 
 use std::ffi::OsString;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use jobs::launch::{LaunchLock, fresh_id};
 use jobs::layout::RunFolder;
 use jobs::refusal::Refusal;
-use report::curve::{Curve, PointState};
+use report::curve::{Curve, Point, PointState, SCHEMA};
 
 use crate::say;
 use crate::tools::print_line;
-use driver::{Driver, WatchEnd};
+use driver::Driver;
 use machine::{Machine, Order, WatchRules};
 use scan::Scanner;
 use template::Template;
@@ -81,101 +78,70 @@ pub(super) struct WatchArgs {
     words: Vec<OsString>,
 }
 
-/// Says that the folder of the checkpoints cannot be read.
-fn unreadable(checkpoints: &Path, err: io::Error) -> Refusal {
-    let path = checkpoints.display();
-    let place = format_args!("cannot read the folder of the checkpoints, `{path}`");
-    Refusal::at(place, err)
-}
-
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time at which the watch begins"
+)]
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let template = Template::read(&args.jobs)?;
-    let output = args
-        .output
-        .clone()
-        .unwrap_or_else(|| default_output(&args.jobs));
+    let output = args.output.clone();
+    let output = output.unwrap_or_else(|| default_output(&args.jobs));
     let mut scanner = Scanner::new(&args.checkpoints, args.pattern.clone());
-    let scanned = scanner.scan();
-    scanned.map_err(|err| unreadable(&args.checkpoints, err))?;
+    scanner.scan()?;
     let folder = RunFolder::new(&output);
     folder.make_private()?;
     let _lock =
         LaunchLock::take(&folder, &fresh_id()?, |why| say::info(why)).map_err(Refusal::new)?;
     let path = output.join("watch.json");
-    let curve = Curve::read(&path).unwrap_or_default();
-    if !curve.schema.is_empty() && curve.jobs_sha256 != template.sha256 {
+    let earlier = Curve::read(&path).unwrap_or_default();
+    if !earlier.schema.is_empty() && earlier.jobs_sha256 != template.sha256 {
         return Err(Refusal::new(format_args!(
             "`{}` has the results of other jobs: choose another --output",
             path.display()
         ))
         .into());
     }
-    let mut driver = driver(args, template, scanner, output, curve)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let end = runtime.block_on(driver.run())?;
-    tell(&driver, end)
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the time at which the watch begins"
-)]
-fn driver(
-    args: &WatchArgs,
-    template: Template,
-    scanner: Scanner,
-    output: PathBuf,
-    curve: Curve,
-) -> io::Result<Driver> {
     let rules = WatchRules {
         settle: Duration::from_secs(args.settle),
         order: args.order,
         once: args.once,
         until: args.until,
     };
-    let now = Instant::now();
     let mut driver = Driver {
         machine: Machine::new(rules),
         scanner,
-        template,
         words: args.words.clone(),
-        // An evaluation that is resumed elsewhere finds its checkpoint.
-        checkpoints: std::path::absolute(&args.checkpoints)?,
+        curve: Curve {
+            schema: SCHEMA.to_owned(),
+            checkpoints: absolute(&args.checkpoints)?.display().to_string(),
+            jobs_file: args.jobs.display().to_string(),
+            jobs_sha256: template.sha256.clone(),
+            ..earlier
+        },
+        template,
         output,
-        jobs_file: args.jobs.clone(),
-        curve,
         is_unwritten: false,
     };
-    driver.remember(now);
-    Ok(driver)
+    driver.remember(Instant::now());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let stopped_by = runtime.block_on(driver.run())?;
+    let Driver { output, curve, .. } = driver;
+    print_line(format_args!("curve: {}", path.display()))?;
+    print_line(format_args!(
+        "page:  {}",
+        output.join("watch.html").display()
+    ))?;
+    let has_failed = |point: &Point| point.state == PointState::Failed;
+    Ok(match stopped_by {
+        Some(number) => ExitCode::from(128 + u8::try_from(number).unwrap_or(0)),
+        None => ExitCode::from(u8::from(curve.points.iter().any(has_failed))),
+    })
 }
 
 fn default_output(jobs: &Path) -> PathBuf {
     let mut name = jobs.file_stem().unwrap_or_default().to_owned();
     name.push("_watch");
     PathBuf::from("outputs").join(name)
-}
-
-/// Prints where the results are, and returns the exit code: 1 if an evaluation failed for good.
-fn tell(driver: &Driver, end: WatchEnd) -> anyhow::Result<ExitCode> {
-    print_line(format_args!(
-        "curve: {}",
-        driver.output.join("watch.json").display()
-    ))?;
-    print_line(format_args!(
-        "page:  {}",
-        driver.output.join("watch.html").display()
-    ))?;
-    let has_failed = driver
-        .curve
-        .points
-        .iter()
-        .any(|point| point.state == PointState::Failed);
-    Ok(match end {
-        WatchEnd::Signalled(number) => ExitCode::from(128 + u8::try_from(number).unwrap_or(0)),
-        WatchEnd::Over if has_failed => ExitCode::FAILURE,
-        WatchEnd::Over => ExitCode::SUCCESS,
-    })
 }

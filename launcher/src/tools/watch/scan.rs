@@ -1,14 +1,19 @@
 //! Looks at a folder of checkpoints. File systems of clusters report no changes, so it is looked at
-//! again and again.
+//! again and again. A training that was killed, or a copy that is slow, leaves checkpoints that do not
+//! change and yet cannot be loaded, so the files that one must have are looked at, too.
 
-use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::tools::watch::complete;
+use jobs::exported::Archive;
+use jobs::files;
+use jobs::refusal::Refusal;
+use serde_json::Value;
+
 use crate::tools::watch::machine::{Found, Scan};
 
 /// Levels of subfolders whose files are compared.
@@ -20,13 +25,26 @@ const MOST_FILES: usize = 10_000;
 /// Endings of checkpoints that are files.
 const FILES: &[&str] = &["pt2", "pt", "pth", "ts", "ckpt", "safetensors"];
 
+/// Folder of the policy within a checkpoint of LeRobot.
+const LEROBOT: &str = "pretrained_model";
+
+/// Maximum size of an index or of a header that is read, in bytes; those of large models have less
+/// than one MiB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Endings of files that torch writes as zip files.
+const ZIPPED: &[&str] = &["pt2", "pt", "pth", "ts", "bin", "ckpt"];
+
+/// First bytes of a zip file.
+const ZIP: &[u8] = b"PK";
+
 /// Looks at the folder, and remembers what is expensive to find out.
 #[derive(Debug)]
 pub(super) struct Scanner {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     pattern: Option<String>,
-    /// What was missing in a checkpoint, by its fingerprint.
-    missing: BTreeMap<String, (u64, Option<String>)>,
+    /// The last look.
+    last: Scan,
 }
 
 impl Scanner {
@@ -34,15 +52,25 @@ impl Scanner {
         Self {
             folder: folder.to_owned(),
             pattern,
-            missing: BTreeMap::new(),
+            last: Scan::new(),
         }
     }
 
     /// Looks at the folder.
     ///
     /// # Errors
-    /// Returns the errors of the file system about the folder itself.
-    pub(super) fn scan(&mut self) -> io::Result<Scan> {
+    /// Refuses a folder that cannot be read.
+    pub(super) fn scan(&mut self) -> Result<Scan, Refusal> {
+        let scan = self.entries().map_err(|err| {
+            let path = self.folder.display();
+            let place = format_args!("cannot read the folder of the checkpoints, `{path}`");
+            Refusal::at(place, err)
+        })?;
+        self.last.clone_from(&scan);
+        Ok(scan)
+    }
+
+    fn entries(&self) -> io::Result<Scan> {
         let mut scan = Scan::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
@@ -58,62 +86,54 @@ impl Scanner {
                 scan.insert(name, found);
             }
         }
-        self.missing.retain(|name, _| scan.contains_key(name));
         Ok(scan)
     }
 
     /// Returns the step of an entry, if it is a checkpoint.
     fn step(&self, name: &str, metadata: &Metadata) -> Option<u64> {
-        let ending = Path::new(name)
-            .extension()
-            .and_then(|ending| ending.to_str());
         let is_meant = match &self.pattern {
             Some(pattern) => matches(pattern.as_bytes(), name.as_bytes()),
-            None => metadata.is_dir() || ending.is_some_and(|ending| FILES.contains(&ending)),
+            None => metadata.is_dir() || ends_as_one_of(FILES, Path::new(name)),
         };
         let is_known = metadata.is_dir() || metadata.is_file();
         (is_meant && is_known && !is_temporary(name)).then(|| step_of(name))?
     }
 
-    fn found(&mut self, name: &str, step: u64, metadata: &Metadata) -> Found {
+    fn found(&self, name: &str, step: u64, metadata: &Metadata) -> Found {
         let path = self.folder.join(name);
         let fingerprint = fingerprint(&path, metadata);
-        let known = self.missing.get(name).filter(|(of, _)| *of == fingerprint);
-        let missing = match known {
-            Some((_, missing)) => missing.clone(),
-            None => complete::missing(&path),
-        };
-        self.missing
-            .insert(name.to_owned(), (fingerprint, missing.clone()));
-        Found {
+        let known = self.last.get(name);
+        let known = known.filter(|known| known.fingerprint == fingerprint);
+        known.cloned().unwrap_or_else(|| Found {
             step,
             fingerprint,
-            missing,
-        }
+            missing: missing(&path),
+        })
     }
+}
+
+fn ends_as_one_of(endings: &[&str], path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| endings.contains(&ending))
 }
 
 /// Returns whether a name is one under which trainers write before they rename: hidden,
 /// `tmp-checkpoint-1000` (transformers), `….tmp`, `….partial`, `….incomplete`.
 fn is_temporary(name: &str) -> bool {
     let name = name.to_lowercase();
+    let starts = [".", "tmp-", "tmp_", "tmp."];
     let ends = [".tmp", ".temp", ".partial", ".incomplete", ".part"];
-    name.starts_with('.')
-        || ["tmp-", "tmp_", "tmp."]
-            .iter()
-            .any(|start| name.starts_with(start))
-        || ends.iter().any(|end| name.ends_with(end))
-        || name.contains(".tmp-")
+    let starts_so = starts.iter().any(|start| name.starts_with(start));
+    starts_so || ends.iter().any(|end| name.ends_with(end)) || name.contains(".tmp-")
 }
 
 /// Returns the last number of a name, without the ending of a file: 2000 for
 /// `epoch=3-step_2000.pt2`.
 fn step_of(name: &str) -> Option<u64> {
     let path = Path::new(name);
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    let stem = match ending {
-        Some(ending) if FILES.contains(&ending) => path.file_stem()?.to_str()?,
-        _ => name,
+    let stem = match ends_as_one_of(FILES, path) {
+        true => path.file_stem()?.to_str()?,
+        false => name,
     };
     let mut numbers = stem.split(|letter: char| !letter.is_ascii_digit());
     numbers.rfind(|digits| !digits.is_empty())?.parse().ok()
@@ -170,8 +190,95 @@ fn add(path: &Path, of: &Metadata, levels: usize, left: &mut usize, to: &mut Def
     }
 }
 
+/// Returns what `model_path` means for a checkpoint: itself, or the policy in it.
+pub(super) fn policy_path(checkpoint: &Path) -> PathBuf {
+    let policy = checkpoint.join(LEROBOT);
+    match policy.is_dir() {
+        true => policy,
+        false => checkpoint.to_owned(),
+    }
+}
+
+/// Returns what a loader would miss; `None` if nothing is known to be missing.
+fn missing(checkpoint: &Path) -> Option<String> {
+    let policy = policy_path(checkpoint);
+    if !policy.is_dir() {
+        return cut_off(&policy);
+    }
+    let entries = fs::read_dir(&policy).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let names: BTreeSet<String> = names.collect();
+    if names.is_empty() {
+        return Some("it has no files".to_owned());
+    }
+    let mut indices = names.iter().filter(|name| name.ends_with(".index.json"));
+    let lost = indices.find_map(|index| missing_shard(&policy, index, &names));
+    let lost = lost.or_else(|| names.iter().find_map(|name| cut_off(&policy.join(name))));
+    let is_weights =
+        |name: &String| name.ends_with(".safetensors") || name.ends_with(".index.json");
+    let lacks_config = names.iter().any(is_weights) && !names.contains("config.json");
+    lost.or_else(|| lacks_config.then(|| "config.json is not there".to_owned()))
+}
+
+/// Returns the first file that an index names and that is not there.
+fn missing_shard(folder: &Path, index: &str, names: &BTreeSet<String>) -> Option<String> {
+    let unreadable = || Some(format!("{index} cannot be read"));
+    let Ok(text) = files::read(&folder.join(index), MAX_BYTES) else {
+        return unreadable();
+    };
+    let Ok(Value::Object(tree)) = serde_json::from_slice(&text) else {
+        return unreadable();
+    };
+    let map = tree.get("weight_map").and_then(Value::as_object)?;
+    let shards: BTreeSet<_> = map.values().filter_map(Value::as_str).collect();
+    let lost = shards.into_iter().find(|shard| !names.contains(*shard))?;
+    Some(format!("{index} names {lost}, which is not there"))
+}
+
+/// Returns whether a file of weights ends too early.
+fn cut_off(path: &Path) -> Option<String> {
+    let is_cut = if ends_as_one_of(&["safetensors"], path) {
+        !is_whole_safetensors(path).unwrap_or(false)
+    } else {
+        ends_as_one_of(ZIPPED, path) && is_cut_zip(path).unwrap_or(false)
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    is_cut.then(|| format!("{name} ends too early"))
+}
+
+/// Returns whether a file has all bytes that its header names: 8 bytes with the size of a JSON
+/// object, which has the offsets of all tensors, and then these.
+fn is_whole_safetensors(path: &Path) -> Option<bool> {
+    let mut file = files::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_BYTES || length > size.checked_sub(8)? {
+        return Some(false);
+    }
+    let mut json = Vec::new();
+    file.take(length).read_to_end(&mut json).ok()?;
+    let header: Value = serde_json::from_slice(&json).ok()?;
+    let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
+    let ends = header.as_object()?.values().filter_map(end);
+    let bytes = ends.max().unwrap_or(0);
+    Some(size - 8 - length >= bytes)
+}
+
+/// Returns whether a file begins as a zip file and does not end as one. Old files of torch are no
+/// zip files.
+fn is_cut_zip(path: &Path) -> Option<bool> {
+    let mut file: File = files::open(path).ok()?;
+    let mut first = [0; ZIP.len()];
+    let is_empty = file.read_exact(&mut first).is_err();
+    Some(is_empty || (first == ZIP && Archive::open(file).is_err()))
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -253,5 +360,84 @@ mod tests {
                 .scan()
                 .is_err()
         );
+    }
+
+    /// Writes a file of one tensor of 16 bytes, of which `bytes` are there.
+    fn safetensors(path: &Path, bytes: usize) {
+        let header = json!({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}});
+        let header = header.to_string();
+        let size = (header.len() as u64).to_le_bytes();
+        fs::write(
+            path,
+            [&size[..], header.as_bytes(), &vec![0; bytes]].concat(),
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn a_sharded_checkpoint_needs_every_shard_whole_and_its_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let is = |wanted: Option<&str>| assert_eq!(missing(dir.path()).as_deref(), wanted);
+        is(Some("it has no files"));
+        let map = json!({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}});
+        fs::write(at("model.safetensors.index.json"), &map.to_string()[..9]).unwrap();
+        is(Some("model.safetensors.index.json cannot be read"));
+        fs::write(at("model.safetensors.index.json"), map.to_string()).unwrap();
+        safetensors(&at("1.safetensors"), 16);
+        is(Some(
+            "model.safetensors.index.json names 2.safetensors, which is not there",
+        ));
+        safetensors(&at("2.safetensors"), 15);
+        is(Some("2.safetensors ends too early"));
+        safetensors(&at("2.safetensors"), 16);
+        is(Some("config.json is not there"));
+        fs::write(at("config.json"), "{}").unwrap();
+        is(None);
+    }
+
+    #[test]
+    fn a_header_that_lies_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step_1.safetensors");
+        for bytes in [
+            &b""[..],
+            &[0xff; 8],
+            &[0xff; 64],
+            b"\x05\0\0\0\0\0\0\0{\"a\"",
+        ] {
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(
+                missing(&path).as_deref(),
+                Some("step_1.safetensors ends too early")
+            );
+        }
+    }
+
+    #[test]
+    fn a_package_is_whole_if_it_ends_as_a_zip_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step_1.pt2");
+        let empty = [&b"PK\x05\x06"[..], &[0; 18]].concat();
+        for (bytes, is_whole) in [(&empty[..], true), (&empty[..20], false), (b"", false)] {
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(missing(&path).is_none(), is_whole, "{bytes:?}");
+        }
+        fs::write(dir.path().join("step_1.pth"), b"\x80\x02pickle").unwrap();
+        assert_eq!(
+            missing(&dir.path().join("step_1.pth")),
+            None,
+            "torch before 1.6"
+        );
+    }
+
+    #[test]
+    fn the_policy_of_lerobot_is_a_folder_of_the_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(policy_path(dir.path()), dir.path());
+        fs::create_dir(dir.path().join("training_state")).unwrap();
+        fs::create_dir(dir.path().join(LEROBOT)).unwrap();
+        assert_eq!(policy_path(dir.path()), dir.path().join("pretrained_model"));
+        assert_eq!(missing(dir.path()).as_deref(), Some("it has no files"));
     }
 }
