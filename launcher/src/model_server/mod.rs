@@ -8,7 +8,6 @@
 //! Probe ──answers──► Machine (pure) ───────────┴──► News for the driver: ready, failed
 //! ```
 
-pub mod guard;
 pub mod machine;
 pub mod probe;
 pub mod process;
@@ -21,7 +20,7 @@ use tokio::select;
 use tokio::time::sleep_until;
 
 use crate::model_server::machine::{
-    GiveUpReason, ServerAction, ServerEvent, ServerFailure, ServerLimits, ServerMachine,
+    GiveUpReason, ServerAction, ServerEvent, ServerFailure, ServerMachine,
 };
 use crate::model_server::probe::{HealthProbe, ask};
 use crate::model_server::process::ServerProcess;
@@ -45,7 +44,7 @@ pub enum News {
 #[derive(Debug)]
 pub struct SupervisedServer<'a> {
     plan: &'a ServerPlan,
-    machine: ServerMachine,
+    machine: ServerMachine<'a>,
     process: Option<ServerProcess>,
     probe: Option<HealthProbe>,
     progress_at: Instant,
@@ -58,16 +57,9 @@ pub struct SupervisedServer<'a> {
 impl<'a> SupervisedServer<'a> {
     /// Returns a server that has not been started.
     pub fn new(plan: &'a ServerPlan) -> SupervisedServer<'a> {
-        let server = &plan.server;
-        let limits = ServerLimits {
-            start_timeout: server.start_timeout.0,
-            max_restarts: server.max_restarts,
-            stop_timeout: server.stop_timeout.0,
-        };
-        let machine = ServerMachine::new(plan.role, limits);
         SupervisedServer {
             plan,
-            machine,
+            machine: ServerMachine::new(plan),
             process: None,
             probe: None,
             progress_at: now(),
@@ -96,7 +88,7 @@ impl<'a> SupervisedServer<'a> {
 
     /// Starts the server. Reports a failure instead if another process already answers at its
     /// address.
-    pub async fn begin(&mut self) -> Vec<News> {
+    pub async fn begin(&mut self) -> Option<News> {
         let health = &self.plan.server.health;
         if self.plan.role == ServerRole::Host && ask(health).await.is_ok() {
             let why = format!(
@@ -105,7 +97,7 @@ impl<'a> SupervisedServer<'a> {
             );
             say::error(&why);
             self.on(ServerEvent::Stop);
-            return vec![News::Failed(why)];
+            return Some(News::Failed(why));
         }
         if self.plan.role == ServerRole::Guest {
             say::info(format_args!(
@@ -117,7 +109,7 @@ impl<'a> SupervisedServer<'a> {
     }
 
     /// Waits for the next news other than an exit. Cancel-safe: dropping the future loses nothing.
-    pub async fn recv(&mut self) -> Vec<News> {
+    pub async fn recv(&mut self) -> Option<News> {
         let deadline = self.machine.deadline();
         let (is_starting, progress_at) = (self.machine.starting().is_some(), self.progress_at);
         let deadline = async {
@@ -141,19 +133,16 @@ impl<'a> SupervisedServer<'a> {
             }
             () = sleep_until(progress_at.into()), if is_starting => {
                 self.say_progress();
-                Vec::new()
+                None
             }
         }
     }
 
     /// Checks whether the server has exited, and if so ends its leftovers.
-    pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Vec<News> {
-        let Some(exit) = self.process.as_mut().and_then(ServerProcess::exited) else {
-            return Vec::new();
-        };
-        if let Some(process) = &self.process {
-            process.kill_leftovers(leftovers, ranks);
-        }
+    pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Option<News> {
+        let process = self.process.as_mut()?;
+        let exit = process.exited()?;
+        process.kill_leftovers(leftovers, ranks);
         self.probe = None;
         self.on(ServerEvent::Exited(exit))
     }
@@ -178,15 +167,12 @@ impl<'a> SupervisedServer<'a> {
         }
     }
 
-    fn on(&mut self, event: ServerEvent) -> Vec<News> {
-        let actions = self.machine.on(event, now());
-        actions
-            .into_iter()
-            .flat_map(|action| self.act(action))
-            .collect()
+    fn on(&mut self, event: ServerEvent) -> Option<News> {
+        let action = self.machine.on(event, now())?;
+        self.act(action)
     }
 
-    fn act(&mut self, action: ServerAction) -> Vec<News> {
+    fn act(&mut self, action: ServerAction) -> Option<News> {
         match action {
             ServerAction::Start => return self.start(),
             ServerAction::Ready(after) => {
@@ -196,7 +182,7 @@ impl<'a> SupervisedServer<'a> {
                     self.plan.server.health,
                     after.as_secs()
                 ));
-                return vec![News::Ready];
+                return Some(News::Ready);
             }
             ServerAction::Send(signal) => {
                 if let Some(process) = &self.process {
@@ -216,7 +202,7 @@ impl<'a> SupervisedServer<'a> {
                 };
                 say::error(&why);
                 self.say_last_lines();
-                return vec![News::Failed(why)];
+                return Some(News::Failed(why));
             }
             ServerAction::Abandon => {
                 say::error(format_args!(
@@ -225,10 +211,10 @@ impl<'a> SupervisedServer<'a> {
                 ));
             }
         }
-        Vec::new()
+        None
     }
 
-    fn start(&mut self) -> Vec<News> {
+    fn start(&mut self) -> Option<News> {
         self.reap();
         self.was_healthy = false;
         let server = &self.plan.server;
@@ -241,7 +227,7 @@ impl<'a> SupervisedServer<'a> {
                 ));
                 self.process = Some(process);
                 self.ask();
-                Vec::new()
+                None
             }
             Err(err) => {
                 let program = &server.command[0];

@@ -1,18 +1,20 @@
 //! The process of a model server: started like a rank, with its output in a file, and ended
-//! together with its descendants.
+//! together with its descendants: a [`Guard`] kills them if the launcher is killed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
 use jobs::time::rfc3339;
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use crate::logs::lines::last_lines;
-use crate::model_server::guard::Guard;
 use crate::plan::ServerPlan;
 use crate::process::command::{ChildCommand, ChildEnvironment, ChildOutput};
 use crate::process::exit::Exit;
@@ -28,6 +30,9 @@ const START: &str = "--- rrun starts";
 
 /// Number of lines of a failed server to print.
 const LINES: usize = 10;
+
+/// Waits for the end of its input. The guard ignores signals that a scheduler or a terminal sends to all processes.
+const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2; read -r nothing; kill -s KILL -- \"-$1\"";
 
 /// The process of a started server.
 #[derive(Debug)]
@@ -100,6 +105,46 @@ impl ServerProcess {
         if self.leader.has_ended() {
             self.leader.reap();
         }
+    }
+}
+
+/// Kills a process group when this process dies. Dropping the guard cancels that. It must be
+/// dropped before the group's leader is reaped, because the pid could be reused after that.
+///
+/// `PR_SET_PDEATHSIG` only reaches the process that the launcher has started. If that is a shell,
+/// or a server with worker processes, its children would live on and hold their GPU. The guard, a
+/// separate process, therefore waits for the end of a pipe that the launcher holds open, which closes
+/// however the launcher ends.
+#[derive(Debug)]
+struct Guard(Child);
+
+impl Guard {
+    /// Starts to guard the process group of `leader`; without a shell, there is an error.
+    fn over(leader: Pid) -> io::Result<Guard> {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", GUARD, "sh", &leader.as_raw().to_string()])
+            .process_group(0);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/");
+        command.spawn().map(Guard)
+    }
+
+    /// Returns the pid of the guard process.
+    fn pid(&self) -> Option<i32> {
+        i32::try_from(self.0.id()).ok()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The guard has to be killed before the pipe is closed, which happens when the child is
+        // dropped.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

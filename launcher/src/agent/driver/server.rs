@@ -27,7 +27,7 @@ impl LaunchDriver<'_> {
     }
 
     /// Turns news of the server into events for the worker group.
-    pub(super) fn served(&mut self, news: Vec<News>) -> Vec<GroupEvent> {
+    pub(super) fn served(&mut self, news: Option<News>) -> Vec<GroupEvent> {
         let spared = self.server.as_ref().map(SupervisedServer::spared);
         self.leftovers.spared = spared.unwrap_or_default();
         let events = news.into_iter().filter_map(|news| match news {

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::ServerRole;
+use crate::plan::{ServerPlan, ServerRole};
 use crate::process::exit::Exit;
 use crate::supervision::{Restart, RestartBudget, StopDeadline, UNINTERRUPTIBLE_GRACE};
 
@@ -40,7 +40,7 @@ pub enum ServerEvent {
     Kill,
 }
 
-/// Something for the caller to do. Actions are executed in the order given.
+/// Something for the caller to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAction {
     /// Start the server, and probe it until it answers.
@@ -77,22 +77,10 @@ pub enum GiveUpReason {
     Spent,
 }
 
-/// Timeouts and restarts of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerLimits {
-    /// Time from a start to the first answer.
-    pub start_timeout: Duration,
-    /// Number of restarts of a server that has been healthy.
-    pub max_restarts: u32,
-    /// Time between SIGTERM and SIGKILL.
-    pub stop_timeout: Duration,
-}
-
 /// The state of one server.
 #[derive(Debug)]
-pub struct ServerMachine {
-    role: ServerRole,
-    limits: ServerLimits,
+pub struct ServerMachine<'a> {
+    plan: &'a ServerPlan,
     budget: RestartBudget,
     has_worked: bool,
     is_ending: bool,
@@ -125,14 +113,12 @@ enum AfterEnd {
     Retry(ServerFailure),
 }
 
-impl ServerMachine {
+impl<'a> ServerMachine<'a> {
     /// Returns the state of a server that has not been started.
-    pub fn new(role: ServerRole, limits: ServerLimits) -> ServerMachine {
-        let budget = RestartBudget::new(limits.max_restarts);
+    pub fn new(plan: &'a ServerPlan) -> ServerMachine<'a> {
         ServerMachine {
-            role,
-            limits,
-            budget,
+            plan,
+            budget: RestartBudget::new(plan.server.max_restarts),
             has_worked: false,
             is_ending: false,
             state: State::Idle,
@@ -166,17 +152,17 @@ impl ServerMachine {
         matches!(self.state, State::Idle | State::Over)
     }
 
-    /// Handles an event that happened at `now`, and returns the actions that follow from it.
-    pub fn on(&mut self, event: ServerEvent, now: Instant) -> Vec<ServerAction> {
+    /// Handles an event that happened at `now`, and returns what follows from it.
+    pub fn on(&mut self, event: ServerEvent, now: Instant) -> Option<ServerAction> {
         use ServerEvent::{Answered, Begin, Deadline, EndIsNear, Exited, Kill, NotStarted, Stop};
         use State::{Ending, Healthy, Idle, Pausing, Starting};
-        let is_guest = self.role == ServerRole::Guest;
+        let is_guest = self.plan.role == ServerRole::Guest;
         match (self.state, event) {
             (Idle, Begin) | (Pausing { .. }, Deadline) => self.start(now),
             (Starting { since, .. }, Answered) => {
                 self.has_worked = true;
                 self.state = Healthy { since: now };
-                vec![ServerAction::Ready(now - since)]
+                Some(ServerAction::Ready(now - since))
             }
             (Starting { .. }, NotStarted) => {
                 self.failed(ServerFailure::NotStarted, Duration::ZERO, now)
@@ -196,7 +182,7 @@ impl ServerMachine {
                 StopDeadline::KillAt(_) => self.kill(then, now),
                 StopDeadline::GiveUpAt(_) => {
                     self.state = State::Over;
-                    vec![ServerAction::Abandon]
+                    Some(ServerAction::Abandon)
                 }
             },
             (Pausing { .. }, EndIsNear | Stop | Kill) | (Idle, Stop) => self.over(),
@@ -205,57 +191,58 @@ impl ServerMachine {
             (Ending { patience, .. }, Stop) => {
                 let then = AfterEnd::Over;
                 self.state = Ending { then, patience };
-                Vec::new()
+                None
             }
             (Starting { .. } | Healthy { .. } | Ending { .. }, Kill) => {
                 self.kill(AfterEnd::Over, now)
             }
             (_, EndIsNear) => {
                 self.is_ending = true;
-                Vec::new()
+                None
             }
             // What is over ignores everything, and no other state is told anything else.
-            (_, Begin | Answered | Exited(_) | NotStarted | Deadline | Stop | Kill) => Vec::new(),
+            (_, Begin | Answered | Exited(_) | NotStarted | Deadline | Stop | Kill) => None,
         }
     }
 
-    fn start(&mut self, now: Instant) -> Vec<ServerAction> {
+    fn start(&mut self, now: Instant) -> Option<ServerAction> {
         self.state = State::Starting {
             since: now,
-            until: now + self.limits.start_timeout,
+            until: now + self.plan.server.start_timeout.0,
         };
-        if self.role == ServerRole::Host {
-            vec![ServerAction::Start]
-        } else {
-            Vec::new()
-        }
+        (self.plan.role == ServerRole::Host).then_some(ServerAction::Start)
     }
 
-    fn silent(&mut self, now: Instant) -> Vec<ServerAction> {
-        let cause = ServerFailure::Silent(self.limits.start_timeout);
-        match self.role {
+    fn silent(&mut self, now: Instant) -> Option<ServerAction> {
+        let cause = ServerFailure::Silent(self.plan.server.start_timeout.0);
+        match self.plan.role {
             ServerRole::Host => self.end(AfterEnd::Retry(cause), now),
             ServerRole::Guest => self.failed(cause, Duration::ZERO, now),
         }
     }
 
-    fn end(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
+    fn end(&mut self, then: AfterEnd, now: Instant) -> Option<ServerAction> {
         self.state = State::Ending {
             then,
-            patience: StopDeadline::KillAt(now + self.limits.stop_timeout),
+            patience: StopDeadline::KillAt(now + self.plan.server.stop_timeout.0),
         };
-        vec![ServerAction::Send(libc::SIGTERM)]
+        Some(ServerAction::Send(libc::SIGTERM))
     }
 
-    fn kill(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
+    fn kill(&mut self, then: AfterEnd, now: Instant) -> Option<ServerAction> {
         self.state = State::Ending {
             then,
             patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
         };
-        vec![ServerAction::Send(libc::SIGKILL)]
+        Some(ServerAction::Send(libc::SIGKILL))
     }
 
-    fn failed(&mut self, cause: ServerFailure, life: Duration, now: Instant) -> Vec<ServerAction> {
+    fn failed(
+        &mut self,
+        cause: ServerFailure,
+        life: Duration,
+        now: Instant,
+    ) -> Option<ServerAction> {
         if self.is_ending {
             return self.over();
         }
@@ -266,23 +253,144 @@ impl ServerMachine {
                 true => GiveUpReason::Spent,
                 false => GiveUpReason::NeverWorked,
             };
-            return vec![ServerAction::GiveUp(cause, why)];
+            return Some(ServerAction::GiveUp(cause, why));
         };
         self.state = State::Pausing {
             until: now + restart.after,
         };
-        vec![ServerAction::Promise(cause, restart)]
+        Some(ServerAction::Promise(cause, restart))
     }
 
-    fn over(&mut self) -> Vec<ServerAction> {
+    fn over(&mut self) -> Option<ServerAction> {
         self.state = State::Over;
-        Vec::new()
+        None
     }
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests need some `Instant` to count from"
-)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::cases;
+
+    const CRASH: ServerEvent = ServerEvent::Exited(Exit::Code(1));
+
+    /// A server that is restarted twice, whose first answer is awaited for ten minutes, and its end
+    /// for half a minute; and its clock.
+    struct ServerLife {
+        machine: ServerMachine<'static>,
+        start: Instant,
+        now: Instant,
+    }
+
+    impl ServerLife {
+        #[expect(clippy::disallowed_methods, reason = "any time will do")]
+        fn new(role: ServerRole) -> Self {
+            let server = json!({"command": "serve", "health_port": 1, "max_restarts": 2});
+            let plan = ServerPlan {
+                server: serde_json::from_value(server).expect("a server"),
+                log: "server.log".into(),
+                role,
+            };
+            let now = Instant::now();
+            Self {
+                machine: ServerMachine::new(Box::leak(Box::new(plan))),
+                start: now,
+                now,
+            }
+        }
+
+        /// Returns what follows from an event that comes `seconds` after the one before.
+        fn on(&mut self, seconds: u64, event: ServerEvent) -> Option<ServerAction> {
+            self.now += Duration::from_secs(seconds);
+            self.machine.on(event, self.now)
+        }
+
+        /// Waits for the next deadline, and returns what follows.
+        fn wait(&mut self) -> Option<ServerAction> {
+            self.now = self.machine.deadline().expect("it waits for something");
+            self.machine.on(ServerEvent::Deadline, self.now)
+        }
+    }
+
+    /// Plays the life of a server, or of a `guest`, from its start: events, each some `+SECONDS` after
+    /// the one before or at once, and `wait` for a deadline. Returns what follows from each and when,
+    /// and the last state.
+    fn played(script: &str) -> String {
+        let guest = script.strip_prefix("guest\n");
+        let role = guest.map_or(ServerRole::Host, |_| ServerRole::Guest);
+        let (mut life, mut told) = (ServerLife::new(role), String::new());
+        for line in guest.unwrap_or(script).lines() {
+            let (word, after) = line.split_once(" +").unwrap_or((line, "0"));
+            let after = after.parse().unwrap();
+            let action = match word {
+                "begin" => life.on(after, ServerEvent::Begin),
+                "answers" => life.on(after, ServerEvent::Answered),
+                "exits with 0" => life.on(after, ServerEvent::Exited(Exit::Code(0))),
+                "crashes" => life.on(after, CRASH),
+                "is killed" => life.on(after, ServerEvent::Exited(Exit::Signal(9))),
+                "does not start" => life.on(after, ServerEvent::NotStarted),
+                "the end is near" => life.on(after, ServerEvent::EndIsNear),
+                "stop" => life.on(after, ServerEvent::Stop),
+                "kill" => life.on(after, ServerEvent::Kill),
+                "wait" => life.wait(),
+                _ => panic!("{line}"),
+            };
+            let at = (life.now - life.start).as_secs();
+            let action = action.map_or_else(String::new, |action| format!(" {action:?}"));
+            told += &format!("{at:>4} s {word}:{action}\n");
+        }
+        let state = format!("{:?}", life.machine.state);
+        told + state.split(' ').next().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_server_is_started_kept_and_ended() {
+        rig::cases::check(cases("model_server/machine.txt"), played);
+    }
+
+    fn event() -> impl Strategy<Value = ServerEvent> {
+        prop_oneof![
+            Just(ServerEvent::Begin),
+            Just(ServerEvent::Answered),
+            Just(CRASH),
+            Just(ServerEvent::NotStarted),
+            Just(ServerEvent::Deadline),
+            Just(ServerEvent::EndIsNear),
+            Just(ServerEvent::Stop),
+            Just(ServerEvent::Kill)
+        ]
+    }
+
+    proptest! {
+        /// For any events: there is at most one process at a time, none is started after a stop, and
+        /// the server comes to an end.
+        #[test]
+        fn no_order_of_events_starts_two_or_leaves_one(events in prop::collection::vec((0_u64..700, event()), 0..60)) {
+            let mut life = ServerLife::new(ServerRole::Host);
+            let mut is_running = false;
+            let mut stopped = false;
+            for (seconds, event) in events {
+                // Events that cannot happen: the exit, or the failed start, of a process that does not
+                // run.
+                if matches!(event, ServerEvent::Exited(_) | ServerEvent::NotStarted) && !is_running {
+                    continue;
+                }
+                is_running &= !matches!(event, ServerEvent::Exited(_) | ServerEvent::NotStarted);
+                stopped |= matches!(event, ServerEvent::Stop);
+                if life.on(seconds, event) == Some(ServerAction::Start) {
+                    prop_assert!(!is_running && !stopped);
+                    is_running = true;
+                }
+            }
+            life.on(0, ServerEvent::Stop);
+            while life.machine.deadline().is_some() {
+                let action = life.wait();
+                prop_assert!(action != Some(ServerAction::Start));
+            }
+            prop_assert!(life.machine.is_over());
+        }
+    }
+}
