@@ -28,7 +28,7 @@ use crate::events;
 use crate::plan::LaunchPlan;
 use crate::process::leftover::Leftovers;
 use crate::say;
-use crate::say::note::Note;
+use crate::say::Note;
 use crate::signals::LaunchSignals;
 
 /// How long tasks beside the event loop may take after the launch: one may be writing a hang report,

@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::cli::Environment;
 use crate::cluster::{Inferred, Meeting, node_note, number, unfit};
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// Index of the pod in its Job, set by Kubernetes.
 const INDEX: &str = "JOB_COMPLETION_INDEX";

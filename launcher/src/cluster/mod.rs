@@ -22,7 +22,7 @@ use jobs::count::counted;
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::plan::Sender;
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// Time between SIGTERM and SIGKILL where the cluster's own SIGKILL comes 30 s after its SIGTERM:
 /// SLURM's `KillWait`, and `terminationGracePeriodSeconds` of a pod. The remaining three seconds

@@ -24,7 +24,7 @@ use crate::cli::{Cli, Environment};
 use crate::cluster::hostlist::{self, counts};
 use crate::cluster::{Inferred, Meeting, Task, node_note, number, unfit};
 use crate::plan::Sender;
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// The lowest port used. It is above the ports of system services, and the range ends below 32768,
 /// where the kernel's range for outgoing connections begins (`net.ipv4.ip_local_port_range`), so

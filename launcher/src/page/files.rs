@@ -19,7 +19,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::task::spawn_blocking;
 
-use crate::page::http::{Body, not_found};
+use crate::page::http::{Body, TEXT, not_found};
 use crate::page::state::NamedFiles;
 
 /// Bytes that are read and sent at once.
@@ -124,7 +124,7 @@ fn chunks(file: SentFile, range: Range<u64>) -> Body {
 fn kind(name: &str) -> Option<&'static str> {
     match Path::new(name).extension()?.to_str()? {
         "mp4" => Some("video/mp4"),
-        "log" => Some("text/plain; charset=utf-8"),
+        "log" => Some(TEXT),
         _ => None,
     }
 }

@@ -23,9 +23,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::page::access::{Claims, Judgement};
-use crate::page::commands::obey;
 use crate::page::files::{SentFile, send};
-use crate::page::state::PageState;
+use crate::page::state::{PageState, obey};
 
 /// Maximum number of connections; a browser opens up to six.
 const CONNECTIONS: usize = 96;
@@ -59,6 +58,9 @@ const NEWS: Duration = Duration::from_secs(4);
 
 /// Time for the first look at the run folder.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
+
+/// The type of texts.
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The body of every answer.
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -151,39 +153,36 @@ async fn welcome(path: &str, request: Request<Incoming>, page: &Arc<PageState>) 
         Method::GET if !is_posted => {}
         _ => return plain(StatusCode::METHOD_NOT_ALLOWED, "another method is expected"),
     }
-    let range = text(request.headers(), &header::RANGE);
-    let parts: Vec<&str> = path.split('/').collect();
-    match parts[..] {
-        [""] => document(page).await,
-        ["news"] => {
+    match path {
+        "" => return document(page).await,
+        "news" => {
             let query = request.uri().query().unwrap_or_default();
             let seen = query.strip_prefix("seen=").unwrap_or_default();
-            whole(StatusCode::OK, "application/json", news(page, seen).await)
+            return whole(StatusCode::OK, "application/json", news(page, seen).await);
         }
+        _ => {}
+    }
+    let range = text(request.headers(), &header::RANGE);
+    let (path, page) = (path.to_owned(), Arc::clone(page));
+    send(range, move || opened(&path, &page)).await
+}
+
+/// Opens the file that a path means: one that is made of numbers, or that a journal names.
+fn opened(path: &str, page: &PageState) -> Option<SentFile> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
         ["picture", rank, env] => {
-            let (Ok(rank), Ok(env)) = (rank.parse(), env.parse()) else {
-                return not_found();
-            };
-            let picture = page.folder.picture(rank, env);
-            send(range, move || SentFile::open(&picture, "image/png")).await
+            let picture = page.folder.picture(rank.parse().ok()?, env.parse().ok()?);
+            SentFile::open(&picture, "image/png")
         }
         ["hang", number] => {
-            let Ok(number) = number.parse() else {
-                return not_found();
-            };
-            let report = page.folder.hang_report(number);
-            send(range, move || {
-                SentFile::open(&report, "text/plain; charset=utf-8")
-            })
-            .await
+            let report = page.folder.hang_report(number.parse().ok()?);
+            SentFile::open(&report, TEXT)
         }
         _ => {
-            let Ok(name) = percent_decode_str(path).decode_utf8() else {
-                return not_found();
-            };
-            let (files, folder) = (page.newest().files(), page.folder.clone());
-            let name = name.into_owned();
-            send(range, move || SentFile::named(&files, folder.root(), &name)).await
+            let name = percent_decode_str(path).decode_utf8().ok()?;
+            let files = page.newest().files();
+            SentFile::named(&files, page.folder.root(), &name)
         }
     }
 }
@@ -297,7 +296,7 @@ fn plain(status: StatusCode, text: &str) -> Response<Body> {
         "" => String::new(),
         text => format!("rrun: {text}\n"),
     };
-    whole(status, "text/plain; charset=utf-8", text)
+    whole(status, TEXT, text)
 }
 
 fn whole(status: StatusCode, kind: &'static str, text: String) -> Response<Body> {

@@ -12,7 +12,6 @@
 //! as there is some: nothing is queued for a slow one. Journals are read only while somebody asks.
 
 mod access;
-mod commands;
 mod files;
 mod http;
 mod look;

@@ -4,21 +4,25 @@
 //! head 7 │ now 9 │ success 4 │ …      a browser that has seen 5 gets head and now
 //! ```
 //! A browser that is slow misses the states between, never the newest one. One that names a number of
-//! another server gets everything.
+//! another server gets everything. One with the token may send commands to the ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, anyhow};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
+use jobs::plan::RunPlan;
 use report::page::live::{self, Fragment};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use crate::page::access::Access;
 use crate::plan::server::PagePlan;
+use crate::say;
 
 /// Somebody who has asked within this time looks at the page; an answer takes less, see `http`.
 const LOOKS_ON: Duration = Duration::from_secs(5);
@@ -237,8 +241,51 @@ impl Newest {
     }
 }
 
+/// What a browser asks for: `{"command": "skip", "job": "reach"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+enum Asked {
+    /// Begin no more episodes, and end the run.
+    Stop,
+    /// Begin no more episodes of a job.
+    Skip {
+        /// Its name.
+        job: String,
+    },
+}
+
+/// Passes a command on to the ranks: adds it to those so far, in the file that they read.
+pub(super) fn obey(body: &[u8], page: &PageState) -> anyhow::Result<()> {
+    let asked = serde_json::from_slice(body).map_err(|err| anyhow!("this is no command: {err}"))?;
+    let plan = RunPlan::read(&page.folder)?;
+    let mut commands = page.commands();
+    let mut all = commands.clone();
+    all.launch.clone_from(&page.launch);
+    let said = match asked {
+        Asked::Stop => {
+            all.stop = true;
+            "page: no more episodes begin; the run ends after those that run".to_owned()
+        }
+        Asked::Skip { job: name } => {
+            let job = plan.jobs.iter().find(|job| job.name == name);
+            let job = job.with_context(|| format!("the run has no job `{name}`"))?;
+            all.skip.insert(job.index);
+            format!("page: no more episodes of {name} begin")
+        }
+    };
+    all.write(&page.folder)
+        .context("the command cannot be written for the ranks")?;
+    *commands = all;
+    say::info(said);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
+    use jobs::layout::write_whole;
+
     use super::*;
 
     fn look(parts: &[(&'static str, &str)]) -> Look {
@@ -298,5 +345,65 @@ mod tests {
         assert_eq!(newest.since("e-1"), picture);
         let nothing = json!({"seen": "e-2", "parts": [], "pictures": null});
         assert_eq!(newest.since("e-2"), nothing);
+    }
+
+    const BROWSERS: usize = 16;
+
+    /// A run with a job for each browser.
+    fn page() -> (tempfile::TempDir, PageState) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let jobs = (0..BROWSERS).map(|index| json!({"name": format!("job{index}")}));
+        let plan = RunPlan {
+            schema: "rrun/plan/3".to_owned(),
+            world_size: 1,
+            jobs: jobs::samples::jobs(jobs),
+            ..RunPlan::default()
+        };
+        write_whole(&folder.plan(), &serde_json::to_vec(&plan).unwrap()).unwrap();
+        std::fs::create_dir(folder.live()).unwrap();
+        let plan = PagePlan::new(([127, 0, 0, 1], 0).into(), Some("s3cret-and-long")).unwrap();
+        let state = PageState::new(&plan, dir.path(), "0a1b");
+        (dir, state)
+    }
+
+    #[test]
+    fn commands_that_come_at_once_are_all_obeyed() {
+        let (_dir, page) = page();
+        let all_there = Barrier::new(BROWSERS);
+        let press = |index: usize| {
+            let body = json!({"command": "skip", "job": format!("job{index}")}).to_string();
+            all_there.wait();
+            obey(body.as_bytes(), &page).unwrap();
+        };
+        std::thread::scope(|browsers| {
+            for index in 0..BROWSERS {
+                let press = &press;
+                browsers.spawn(move || press(index));
+            }
+        });
+        obey(br#"{"command": "stop"}"#, &page).unwrap();
+        let read = Commands::read(&page.folder, "0a1b");
+        assert_eq!((read.skip.len(), read.stop), (BROWSERS, true));
+        assert_eq!(page.commands().skip.len(), BROWSERS);
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused_with_its_reason() {
+        let (_dir, page) = page();
+        for (body, reason) in [
+            ("", "this is no command: "),
+            ("{}", "this is no command: "),
+            ("[]", "this is no command: "),
+            (r#"{"command": "kill"}"#, "this is no command: "),
+            (r#"{"command": "skip"}"#, "this is no command: "),
+            (
+                r#"{"command": "skip", "job": "c"}"#,
+                "the run has no job `c`",
+            ),
+        ] {
+            let err = obey(body.as_bytes(), &page).unwrap_err().to_string();
+            assert!(err.starts_with(reason), "{body}: {err}");
+        }
     }
 }

@@ -32,7 +32,7 @@ use crate::node::nvml::GpuMemory;
 use crate::plan::room::{self, GpuBudgets, check_memory, crowd, idlers, limits, useful};
 use crate::plan::seating::{LaunchSize, asked_devices};
 use crate::plan::server::PagePlan;
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
 /// the launcher does.

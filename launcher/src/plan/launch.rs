@@ -13,7 +13,7 @@ use crate::plan::settings;
 use crate::plan::{
     EventLog, FailurePolicy, LaunchPlan, LogPlan, Sender, ServePlan, ServerPlan, SignalPlan,
 };
-use crate::say::note::Note;
+use crate::say::Note;
 
 impl LaunchPlan {
     /// Returns the plan for what `cli` asks for in `env` on `node`. Accesses the file system only

@@ -36,7 +36,7 @@ use crate::hang::HangPlan;
 use crate::node::FileLimit;
 use crate::numa::CpuList;
 use crate::plan::eval::EvalPlan;
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// The plan of one launch on this node.
 #[derive(Clone, Debug, Serialize)]

@@ -16,7 +16,7 @@ use crate::plan::eval::{EvalPlan, GPUS_VARIABLE};
 use crate::plan::launch::Inputs;
 use crate::plan::program::Program;
 use crate::plan::{RankPlan, Streams};
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// The kernel's own limit on process ids (`PID_MAX_LIMIT`); a larger number is a typing error.
 const MOST: usize = 4_194_304;

@@ -22,7 +22,7 @@ use report::compare::sequential::SequentialComparison;
 
 use crate::node::Node;
 use crate::node::nvml::GpuMemory;
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// Number of ranks per core above which a warning is printed: ranks with simulators take turns at
 /// two or three per core.

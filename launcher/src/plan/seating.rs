@@ -13,7 +13,7 @@ use crate::plan::launch::Inputs;
 use crate::plan::meeting::Nodes;
 use crate::plan::ranks::nproc;
 use crate::plan::room::GpuBudgets;
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run=json` shows all of them.
 const LINES: usize = 32;

@@ -19,7 +19,7 @@ use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::plan::launch::Inputs;
 use crate::plan::program::find;
 use crate::plan::{ServePlan, ServerPlan, ServerRole};
-use crate::say::note::Note;
+use crate::say::Note;
 
 /// Fewest characters of a token.
 const SHORTEST: usize = 8;

@@ -11,7 +11,7 @@ use crate::cli::{Cli, Environment};
 use crate::node::FileLimit;
 use crate::plan::meeting::MeetingPlan;
 use crate::plan::{Backend, FailurePolicy, LogPlan, Sender, SignalPlan};
-use crate::say::note::Note;
+use crate::say::Note;
 use crate::signals::names::signal_number;
 
 /// The value of `--log-dir` that disables all log files.

@@ -12,7 +12,6 @@
 //! Each message is written whole, in one call. Unlike `eprintln!`, nothing panics if stderr is
 //! closed: the launch goes on.
 
-pub mod note;
 pub mod trace;
 
 use std::fmt::Display;
@@ -21,6 +20,7 @@ use std::io::{self, Write as _};
 use jobs::printable::{printable, printable_json};
 use jobs::say::object;
 pub use jobs::say::{Level, Style};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::rank_id::RankId;
@@ -83,6 +83,44 @@ fn json_line(level: Level, line: &str, facts: Map<String, Value>) -> String {
 pub fn print(text: Option<String>) {
     // Errors are ignored: the launch goes on if stderr is closed.
     let _ = text.map(|text| io::stderr().lock().write_all(text.as_bytes()));
+}
+
+/// A note of the plan, which is serialized as its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub struct Note {
+    /// What it says.
+    pub text: String,
+    level: Level,
+}
+
+impl Note {
+    /// Returns a note about a rule that took effect, or something that was inferred.
+    pub fn info(text: impl Into<String>) -> Note {
+        Note {
+            text: text.into(),
+            level: Level::Info,
+        }
+    }
+
+    /// Returns a warning about something ignored or harmful.
+    pub fn warning(text: impl Into<String>) -> Note {
+        Note {
+            text: text.into(),
+            level: Level::Warning,
+        }
+    }
+
+    /// Prints the note.
+    pub fn say(&self) {
+        say(self.level, &self.text);
+    }
+}
+
+impl From<Note> for String {
+    fn from(note: Note) -> String {
+        note.text
+    }
 }
 
 #[cfg(test)]
