@@ -1,5 +1,5 @@
-//! What a rank knows about checkpoints beyond a job: the network that was loaded last, and how many
-//! rows of each checkpoint fit into memory.
+//! What a rank knows about checkpoints beyond a job: GR00T's network that was loaded last, and how
+//! many rows of each checkpoint fit into memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,12 +8,17 @@ use std::rc::Rc;
 
 use jobs::policies::{Dtype, Gr00t};
 use jobs::refusal::Refusal;
+use models::gr00t::model::Gr00t as Network;
+use models::gr00t::{ModelConfig, ModelDir};
 use models::graphs::Graphs;
+use models::weights::Spec;
+use models::{Weights, no_room};
 use tch::{Device, Kind};
+use torchlib::operators::InferenceMode;
+use torchlib::torch_error::{caught, shortage};
 
-use crate::policy::Lifeline;
-use crate::policy::gr00t::LoadedModel;
 use crate::policy::runner::{Ladder, Runner};
+use crate::policy::{Lifeline, release};
 
 /// The most recently used network, kept for the next job, and the known batch sizes of all
 /// checkpoints.
@@ -68,4 +73,62 @@ impl Checkpoints {
         self.last = Some(Rc::clone(&loaded));
         Ok(loaded)
     }
+}
+
+/// Directory of a checkpoint, that of its backbone's files, and the kind of its elements.
+type CheckpointOrigin = (PathBuf, Option<PathBuf>, Kind);
+
+/// A network on its device, with the directory from which it was loaded.
+pub struct LoadedModel {
+    /// The captured passes. Declared before the network, whose memory they read, so that they are
+    /// dropped first.
+    pub graphs: Rc<RefCell<Graphs>>,
+    /// The network.
+    pub network: Rc<Network>,
+    /// Sizes and switches of the network.
+    pub config: ModelConfig,
+    /// What was loaded.
+    of: CheckpointOrigin,
+}
+
+impl LoadedModel {
+    /// Loads the network of a model directory to `device`.
+    ///
+    /// # Errors
+    /// Returns a [`Refusal`] that names the file, field or tensors.
+    fn load(of: CheckpointOrigin, device: Device) -> Result<Self, Refusal> {
+        let (root, vlm, kind) = &of;
+        let _mode = InferenceMode::begin();
+        // This comes first because it gives this thread a stream of its own, and libtorch's
+        // allocator reuses memory only on the stream on which it was freed.
+        let graphs = Rc::new(RefCell::new(Graphs::on(device, true)));
+        let dir = ModelDir::open(root, vlm.as_deref())?;
+        let (config, vlm) = dir.configs()?;
+        let mut weights = Weights::open(&dir.root, device, *kind)?;
+        let mut bytes = 0;
+        let build = || {
+            let specs = Network::tensors(&config, &vlm);
+            bytes = specs.iter().flatten().map(|spec| size(spec, *kind)).sum();
+            weights.check(&specs)?;
+            weights.ahead(&specs)?;
+            let network = Network::new(&mut weights, &config, &vlm);
+            weights.finish().map(|_| network)
+        };
+        let network =
+            Rc::new(caught(build).unwrap_or_else(|reason| {
+                Err(no_room(&dir.root, bytes, device, shortage(&reason)))
+            })?);
+        release(device);
+        Ok(Self {
+            graphs,
+            network,
+            config,
+            of,
+        })
+    }
+}
+
+/// Returns the size of a tensor in bytes.
+fn size((_, shape): &Spec, kind: Kind) -> u64 {
+    shape.iter().product::<i64>().unsigned_abs() * kind.elt_size_in_bytes() as u64
 }

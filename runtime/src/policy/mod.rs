@@ -13,11 +13,9 @@ use models::gr00t::processor::Modalities;
 use crate::env::{EnvIndex, Observation};
 
 mod agent;
-mod answers;
 mod basic;
 mod checkpoints;
 mod config;
-mod device;
 mod error;
 mod exported;
 pub mod gr00t;
@@ -30,17 +28,17 @@ mod runner;
 mod scripted;
 pub(crate) mod seen;
 mod thread;
-mod tokens;
 
-pub use answers::{FailedRows, RowAnswer, check_finite};
 pub use basic::{RandomAction, ZeroAction};
-pub use checkpoints::Checkpoints;
+pub use checkpoints::{Checkpoints, LoadedModel};
 pub use config::{Made, check, files, make};
-pub use device::{loss, release, using};
-pub use error::{PolicyError, RowError};
+pub use error::{PolicyError, RowError, loss, release, using};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
-pub use row::{Continuation, PerEpisode, PolicyRow, RowNoise, Window, looks_back};
+pub use row::{
+    Continuation, FailedRows, PerEpisode, PolicyRow, RowAnswer, RowNoise, Window, check_finite,
+    looks_back,
+};
 pub use runner::Shortage;
 pub use scripted::Scripted;
 pub use thread::{Inferred, PolicyThread};

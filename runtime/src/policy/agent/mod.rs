@@ -30,7 +30,6 @@ use episode::AgentEpisode;
 use hands::Hands;
 use server::ModelServer;
 
-mod answer;
 mod chat;
 mod episode;
 mod hands;
@@ -38,7 +37,6 @@ mod prompt;
 mod server;
 mod session;
 mod settings;
-mod transcript;
 
 pub(crate) use settings::AgentSettings;
 

@@ -17,10 +17,9 @@ use serde_json::{Value, json};
 
 use crate::env::Observation;
 use crate::policy::agent::AgentSettings;
-use crate::policy::agent::answer::{self, Unusable};
 use crate::policy::agent::chat::ChatMessage;
 use crate::policy::agent::hands::{ActionProgress, Hands};
-use crate::policy::agent::prompt::{self, Executed};
+use crate::policy::agent::prompt::{self, Executed, Unusable};
 use crate::policy::{PolicyError, RowAnswer};
 
 /// The metrics of an episode, under EmbodiedBench's names where it has them.
@@ -186,7 +185,7 @@ impl PlanningSession {
             self.said.extend(asked.last().cloned());
             self.said.push(message("assistant", text.to_owned()));
         }
-        match answer::read(text, self.names.len()) {
+        match prompt::read(text, self.names.len()) {
             Ok(plan) => {
                 if plan.is_empty() {
                     self.counts.empty_plan = 1;

@@ -2,11 +2,12 @@
 //! arguments of its `forward`.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use tch::{Device, Kind, Tensor};
+use tokenizers::Tokenizer;
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::tokens::Tokens;
 use crate::policy::{PolicyError, PolicyRow, RowError, argument};
 use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
 use jobs::policies::{Exported, PolicyType};
@@ -258,6 +259,40 @@ impl Pictures {
         }
         let shape = [&[rows], self.shape().as_slice()].concat();
         Ok(pictures.contiguous().view(shape.as_slice()))
+    }
+}
+
+/// Makes tokens of instructions, a fixed number: those of a `tokenizer.json`, or their UTF-8 bytes.
+pub(super) struct Tokens {
+    tokenizer: Option<Tokenizer>,
+    /// Number of tokens of an instruction.
+    pub(super) length: usize,
+}
+
+impl Tokens {
+    /// Reads the tokenizer at `path`; without one, tokens are UTF-8 bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the tokenizer cannot be read.
+    pub(super) fn open(path: Option<&Path>, length: usize) -> Result<Self, PolicyError> {
+        let read =
+            |path: &Path| Tokenizer::from_file(path).map_err(|err| PolicyError::file(path, err));
+        let tokenizer = path.map(read).transpose()?;
+        Ok(Self { tokenizer, length })
+    }
+
+    /// Returns the tokens of an instruction, cut off or padded on the right with 0.
+    pub(super) fn of(&self, instruction: &str) -> Result<Vec<i64>, PolicyError> {
+        let mut ids: Vec<i64> = match &self.tokenizer {
+            None => instruction.bytes().map(i64::from).collect(),
+            Some(tokenizer) => {
+                let encoding = tokenizer.encode_fast(instruction, true);
+                let encoding = encoding.map_err(|err| RowError::new(err.to_string()))?;
+                encoding.get_ids().iter().copied().map(i64::from).collect()
+            }
+        };
+        ids.resize(self.length, 0);
+        Ok(ids)
     }
 }
 

@@ -18,9 +18,8 @@ use std::rc::Rc;
 use tch::{CModule, Tensor};
 
 use crate::env::EnvSpec;
-use crate::policy::exported::inputs::Inputs;
-use crate::policy::exported::policy::{Network, PackagedPolicy};
-use crate::policy::tokens::Tokens;
+use crate::policy::exported::inputs::{Inputs, Tokens};
+use crate::policy::exported::{Network, PackagedPolicy};
 use crate::policy::{Checkpoints, PolicyError};
 use jobs::exported::{Batch, Output};
 use jobs::policies::{PolicyType, Torchscript};

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvSpec, Observation};
+use crate::policy::exported::PackagedPolicy;
 use crate::policy::exported::package::LoadedPackage;
-use crate::policy::exported::policy::PackagedPolicy;
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
 use crate::policy::{Checkpoints, Chunk, Lifeline, Policy, PolicyRow};

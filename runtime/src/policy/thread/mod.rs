@@ -11,20 +11,24 @@
 
 #[cfg(test)]
 mod tests;
-mod worker;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jobs::serve_args::PolicyChoice;
 use tch::Device;
+use torchlib::cuda;
 
+use crate::clock::now;
 use crate::env::EnvSpec;
-use crate::policy::thread::worker::{Order, PolicyWorker};
-use crate::policy::{Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer, Shortage};
+use crate::policy::{
+    self, Checkpoints, Lifeline, Made, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    Shortage, check_finite,
+};
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
 const STACK_BYTES: usize = 16 << 20;
@@ -183,4 +187,144 @@ impl Drop for PolicyThread {
 /// Returns the error of a thread that has ended.
 fn gone() -> PolicyError {
     PolicyError::Gone("the policy's thread has ended".to_owned())
+}
+
+/// What the thread is told to do. The receiver of a reply is gone if the caller was stopped
+/// meanwhile.
+type Order = Box<dyn FnOnce(&mut PolicyWorker) + Send>;
+
+/// The owner of checkpoints and policy.
+struct PolicyWorker {
+    device: Device,
+    lifeline: Lifeline,
+    /// The policy. It is freed before the checkpoints, which stand below.
+    made: Option<Made>,
+    /// Its facts.
+    facts: Arc<PolicyFacts>,
+    models: Checkpoints,
+    is_gpu_lost: bool,
+}
+
+impl PolicyWorker {
+    /// Creates a worker without a policy. Call it in the policy's thread, because CUDA's current
+    /// device is a property of each thread; policies name their device wherever they can.
+    fn new(device: Device, lifeline: Lifeline) -> Self {
+        if let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load())
+            && let Err(err) = cuda.select(index)
+        {
+            tracing::warn!("policy thread on cuda:{index}: {err}");
+        }
+        Self {
+            device,
+            models: Checkpoints::new(device, lifeline.clone()),
+            lifeline,
+            made: None,
+            facts: Arc::default(),
+            is_gpu_lost: false,
+        }
+    }
+
+    /// Carries out orders until the channel is closed or the GPU is lost.
+    fn serve(mut self, orders: &Receiver<Order>) {
+        for order in orders {
+            order(&mut self);
+            if self.is_gpu_lost {
+                // libtorch aborts the process if it cannot free GPU memory. Leak it, so that the
+                // process can first report the reason.
+                std::mem::forget(self);
+                return;
+            }
+        }
+    }
+
+    fn warm_up(&mut self, rows: usize, max_rows: usize) {
+        if let Some(made) = &mut self.made {
+            made.policy.warm_up(rows, max_rows);
+        }
+    }
+
+    fn make(
+        &mut self,
+        choice: &PolicyChoice,
+        env: Option<&EnvSpec>,
+        folder: Option<PathBuf>,
+    ) -> Result<PolicyFacts, PolicyError> {
+        // Free the memory of the previous policy before the next one is loaded.
+        self.made = None;
+        let (name, config) = (&choice.policy_type, &choice.config);
+        let (models, lifeline) = (&mut self.models, &self.lifeline);
+        let made = policy::using(self.device, || {
+            policy::make(name, config, env, models, lifeline)
+        });
+        self.is_gpu_lost = matches!(made, Err(PolicyError::DeviceLost(_)));
+        let mut made = made?;
+        if let Some(folder) = folder {
+            made.policy.keep_in(folder);
+        }
+        let facts = made.facts.clone();
+        self.facts = Arc::new(facts.clone());
+        self.made = Some(made);
+        Ok(facts)
+    }
+
+    fn infer(&mut self, rows: Vec<PolicyRow>, max_rows: usize, give: Give) {
+        let started = now();
+        let (facts, count) = (Arc::clone(&self.facts), rows.len());
+        let give = move |answers: Result<Vec<RowAnswer>, _>, shortage| {
+            give.give(Inferred {
+                answers: answers.and_then(|answers| checked(answers, count, &facts)),
+                took: started.elapsed(),
+                shortage,
+            });
+        };
+        let Some(made) = &mut self.made else {
+            let none = PolicyError::Failed("no policy was made".to_owned());
+            return give(Err(none), Shortage::default());
+        };
+        if made.facts.is_planner {
+            let give = move |answers| give(answers, Shortage::default());
+            return made.policy.act_later(rows, Box::new(give));
+        }
+        let answers = policy::using(self.device, || {
+            let calls = rows.chunks(max_rows.max(1));
+            let answers = calls.map(|rows| made.policy.act(rows));
+            Ok(answers.collect::<Result<Vec<_>, _>>()?.concat())
+        });
+        self.is_gpu_lost = matches!(answers, Err(PolicyError::DeviceLost(_)));
+        give(answers, made.policy.shortage());
+    }
+
+    fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
+        let made = self.made.as_mut();
+        made.map_or(Ok(BTreeMap::new()), |made| made.policy.end(over))
+    }
+}
+
+/// Returns the answers for `rows` rows, in which a chunk that nothing can be moved by is a failure
+/// of its row.
+fn checked(
+    answers: Vec<RowAnswer>,
+    rows: usize,
+    facts: &PolicyFacts,
+) -> Result<Vec<RowAnswer>, PolicyError> {
+    let dim = facts.action_names.len();
+    let mut chunks = answers.iter().filter_map(RowAnswer::chunk);
+    if answers.len() != rows || chunks.any(|chunk| chunk.action_dim() != dim) {
+        return Err(PolicyError::Failed(format!(
+            "policy `{}` gave {} chunks for {rows} rows of {dim} actions",
+            facts.policy,
+            answers.len()
+        )));
+    }
+    let finite = |answer: RowAnswer| {
+        let name = |at: usize| facts.action_names[at].clone();
+        let checked = answer
+            .chunk()
+            .map(|chunk| check_finite(facts.policy, chunk.values(), dim, name));
+        match checked {
+            Some(Err(err)) => RowAnswer::Failed(err),
+            _ => answer,
+        }
+    };
+    Ok(answers.into_iter().map(finite).collect())
 }

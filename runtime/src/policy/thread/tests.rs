@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::RowAnswer;
 use crate::policy::tests::env_spec;
+use crate::policy::{Chunk, RowError};
 
 fn choice(policy: &str, config: Value) -> PolicyChoice {
     PolicyChoice {
@@ -96,4 +96,31 @@ fn an_unanswered_question_answers_itself() {
         answer.recv().unwrap().unwrap_err().to_string(),
         "the policy's thread has ended"
     );
+}
+
+#[test]
+fn a_chunk_that_nothing_can_be_moved_by_fails_its_row_alone() {
+    let facts = PolicyFacts {
+        policy: "pi0_remote",
+        action_names: vec!["x".to_owned(), "gripper".to_owned()],
+        ..PolicyFacts::default()
+    };
+    let chunk = |last: f32| RowAnswer::Chunk(Chunk::new(2, vec![0.0, 1.0, 2.0, last]));
+    let failed = |value: &str| {
+        let reason = format!("policy `pi0_remote` gave {value} as `gripper` of action 1");
+        RowAnswer::Failed(RowError(reason))
+    };
+    let given = vec![
+        chunk(3.0),
+        chunk(f32::INFINITY),
+        chunk(f32::NAN),
+        RowAnswer::End,
+    ];
+    let wanted = vec![chunk(3.0), failed("inf"), failed("NaN"), RowAnswer::End];
+    assert_eq!(checked(given.clone(), 4, &facts).unwrap(), wanted);
+    let wrong = checked(given, 5, &facts).unwrap_err().to_string();
+    let wanted = "policy `pi0_remote` gave 4 chunks for 5 rows of 2 actions";
+    assert_eq!(wrong, wanted);
+    let short = vec![RowAnswer::Chunk(Chunk::new(1, vec![0.0]))];
+    assert!(checked(short, 1, &facts).is_err());
 }

@@ -7,8 +7,9 @@ use models::gr00t::processor::{KeyActions, RgbPicture, RowInputs, StateSteps};
 use tch::Device;
 
 use crate::policy::Checkpoints;
+use crate::policy::checkpoints::LoadedModel;
 use crate::policy::gr00t::inference::{Gr00tInference, open_processor};
-use crate::policy::gr00t::{LoadedModel, read};
+use crate::policy::gr00t::read;
 use crate::policy::graphs_testing::{Log, graphs};
 
 /// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use jobs::refusal::Refusal;
 use tch::Tensor;
 
-use crate::policy::gr00t::LoadedModel;
+use crate::policy::checkpoints::LoadedModel;
 use crate::policy::runner::Runner;
 use crate::policy::{Checkpoints, PolicyError, RowError, argument};
 use jobs::policies::{Batching, Gr00t};
