@@ -29,7 +29,6 @@ pub(crate) mod card;
 pub(crate) mod client;
 mod decoder;
 mod dispatcher;
-mod front;
 mod listener;
 mod program;
 pub(crate) mod request;

@@ -26,9 +26,9 @@ use crate::env::{self, EnvPlacement, EnvSpec};
 use crate::policy::{self, PolicyThread};
 use crate::serve::batcher::BatchLimits;
 use crate::serve::card::ServedSpec;
-use crate::serve::front::FrontLink;
+use crate::serve::dispatcher;
+use crate::serve::listener::{self, FrontLink};
 use crate::serve::server::{POLICY_IS_GONE, ServerState};
-use crate::serve::{dispatcher, listener};
 use torchlib::cuda;
 
 /// Default number of rows in a batch on a GPU.

@@ -7,9 +7,10 @@ use tokio::sync::mpsc;
 use wire::{Array, Dialect, Key, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::protocols::observation::ValidatedRequest;
-use crate::protocols::vla_eval::observation::{self, PastObservations};
-use crate::protocols::vla_eval::picture;
-use crate::protocols::vla_eval::server::{self, VlaEvalServer, chosen_seed, greet_early, is_hello};
+use crate::protocols::vla_eval::observation::{
+    self, PastObservations, picture_bytes, read_picture,
+};
+use crate::protocols::vla_eval::{self, VlaEvalServer, chosen_seed, greet_early, is_hello};
 use crate::serve::card::ServedSpec;
 use crate::serve::connections::ConnectionId;
 use crate::serve::http;
@@ -155,10 +156,10 @@ fn a_picture_is_read_as_it_was_encoded() {
     let wanted = Array::of_u8(&[1, 2, 3], pixels.to_vec().into());
     let file = png(png::ColorType::Rgb, [1, 2], &pixels);
     let image = encoded("png", file.clone());
-    assert_eq!(picture::read(&image, 8), Ok(wanted.clone()));
+    assert_eq!(read_picture(&image, 8), Ok(wanted.clone()));
     let plain = encoded("raw", pixels.to_vec());
-    assert_eq!(picture::read(&plain, 8), Ok(wanted));
-    let bytes = [8, 1].map(|edge| picture::decoded_bytes(&image, edge));
+    assert_eq!(read_picture(&plain, 8), Ok(wanted));
+    let bytes = [8, 1].map(|edge| picture_bytes(&image, edge));
     assert_eq!(bytes, [6, 0]);
     let grey = png(png::ColorType::Grayscale, [1, 1], &[1]);
     let form = "expected an array [height, width, 3] of uint8, as it is or as PNG";
@@ -174,7 +175,7 @@ fn a_picture_is_read_as_it_was_encoded() {
         ("picture".into(), form),
         (encoded("raw", vec![1]), form),
     ] {
-        let refused = picture::read(&image, 1).unwrap_err().to_string();
+        let refused = read_picture(&image, 1).unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");
     }
 }
@@ -257,7 +258,7 @@ fn openpis_metadata_is_a_hello_of_vla_eval() {
     assert_eq!(policy, Some("gr00t"));
     let bytes = Bytes::from(wire::write(&metadata, Dialect::Openpi));
     let hello = VlaEvalMessage::read(&bytes).unwrap();
-    assert_eq!(hello, server::hello(&card(&[0]), 0));
+    assert_eq!(hello, vla_eval::hello(&card(&[0]), 0));
     let parameters = hello.payload.get("observation_params").unwrap();
     assert_eq!(parameters.get("send_wrist_image"), Some(&Value::Bool(true)));
     let actions = hello.payload.get("action_spec").unwrap().get("actions");
@@ -266,7 +267,7 @@ fn openpis_metadata_is_a_hello_of_vla_eval() {
 
 #[test]
 fn a_client_is_known_by_its_hello() {
-    let hello = server::hello(&card(&[0]), 1).write(0.0);
+    let hello = vla_eval::hello(&card(&[0]), 1).write(0.0);
     assert!(is_hello(&hello));
     let prompt = Value::map([("prompt", "x".into())]);
     assert!(!is_hello(&wire::write(&prompt, Dialect::Openpi)));
@@ -281,8 +282,8 @@ proptest! {
         file[at] = with;
         file.truncate(file.len() - cut % file.len());
         let image = encoded("png", file);
-        let _ = picture::decoded_bytes(&image, 8);
-        if let Ok(array) = picture::read(&image, 8) {
+        let _ = picture_bytes(&image, 8);
+        if let Ok(array) = read_picture(&image, 8) {
             prop_assert!(array.data().len() <= 8 * 8 * 3);
         }
     }

@@ -13,8 +13,7 @@ use wire::{Array, Key, Value};
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::remote::PolicyServer;
 use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, argument, seen};
-use crate::protocols::xpolicylab::actions::{MOST_ACTIONS, read_chunk};
-use crate::protocols::xpolicylab::{MessageType, payload, request};
+use crate::protocols::xpolicylab::{MOST_ACTIONS, MessageType, payload, read_chunk, request};
 use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, picture};
 
 /// Version of the format of observations that are sent.
