@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use models::Weights;
-use models::gr00t::inputs::BatchInputs;
+use models::gr00t::BatchInputs;
 use models::gr00t::model::{Gr00t, PassConstants, PassInputs, Rtc, SamplerStart};
 use models::gr00t::{ModelConfig, VlmConfig};
 use models::graphs::PassShape;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use models::Weights;
+use models::gr00t::BatchInputs;
 use models::gr00t::ModelDir;
-use models::gr00t::inputs::BatchInputs;
 use models::gr00t::model::{Gr00t, Normalise, PassInputs};
 use models::gr00t::processor::{
     PreparedRow, Processor, RgbPicture, RowInputs, StateSteps, collate,

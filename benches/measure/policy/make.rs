@@ -1,6 +1,6 @@
 //! Creates random weights and inputs for which every part of the network affects the result.
 
-use models::gr00t::inputs::BatchInputs;
+use models::gr00t::BatchInputs;
 use models::gr00t::model::Gr00t;
 use models::gr00t::{ModelConfig, VlmConfig};
 use models::weights::Spec;

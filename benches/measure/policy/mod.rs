@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 use models::Weights;
-use models::gr00t::inputs::BatchInputs;
+use models::gr00t::BatchInputs;
 use models::gr00t::model::{Gr00t, PassInputs, listen};
 use models::gr00t::{ModelConfig, VlmConfig};
 use tch::{Device, Kind, Tensor};

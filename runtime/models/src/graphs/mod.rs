@@ -16,14 +16,14 @@
 //! no other graph writes there. The price is memory, so the graphs are kept in a cache of
 //! limited size. On a device that cannot capture, all passes run operator by operator.
 
-mod cuda;
-
 use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
 use crate::cache::Cache;
-pub use cuda::CudaEngine;
+use torchlib::TorchError;
+use torchlib::cuda::Cuda;
+use torchlib::graph::CudaGraph;
 use torchlib::torch_error::{caught, is_context_lost};
 
 /// Number of shapes that are remembered.
@@ -87,6 +87,62 @@ pub trait Graph {
 
     /// Returns the device memory that the graph holds, in bytes.
     fn bytes(&self) -> u64;
+}
+
+/// Captures passes on a CUDA device. Creating it gives the calling thread its own stream on the
+/// device for all its later work, because the default stream cannot be captured.
+pub struct CudaEngine {
+    cuda: Cuda,
+    index: usize,
+}
+
+impl CudaEngine {
+    /// Creates an engine for this thread's work on device `index`.
+    ///
+    /// # Errors
+    /// Returns libtorch's error if there is no such device.
+    pub fn new(cuda: Cuda, index: usize) -> Result<Self, TorchError> {
+        cuda.own_stream(index)?;
+        Ok(Self { cuda, index })
+    }
+}
+
+impl Engine for CudaEngine {
+    fn device(&self) -> Device {
+        Device::Cuda(self.index)
+    }
+
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, String> {
+        let (graph, out) = said(self.cuda.capture(self.index, || pass()))?;
+        Ok(CapturedPass {
+            graph: Box::new(graph),
+            out,
+        })
+    }
+
+    fn feed(&self, to: &[Tensor], from: &[Tensor]) -> Result<(), String> {
+        let [to, from] = [to, from].map(|batch| batch.iter().collect::<Vec<_>>());
+        said(self.cuda.feed(self.index, &to, &from))
+    }
+
+    fn trim(&self) {
+        // If this fails, the memory is returned later.
+        self.cuda.empty_cache().ok();
+    }
+}
+
+impl Graph for CudaGraph {
+    fn replay(&self) -> Result<(), String> {
+        said(CudaGraph::replay(self))
+    }
+
+    fn bytes(&self) -> u64 {
+        CudaGraph::bytes(self)
+    }
+}
+
+fn said<T>(result: Result<T, TorchError>) -> Result<T, String> {
+    result.map_err(|err| err.to_string())
 }
 
 /// A graph with everything that it reads and writes.

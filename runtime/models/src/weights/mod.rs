@@ -27,7 +27,6 @@ use upload::{UploadSizes, to_card};
 
 mod ahead;
 mod checkpoint;
-mod header;
 mod shard;
 mod upload;
 

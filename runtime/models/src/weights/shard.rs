@@ -1,4 +1,8 @@
-//! One mapped safetensors file.
+//! One mapped safetensors file, whose header lists the position of each tensor.
+//!
+//! ```text
+//! u64 n, little endian │ n bytes of JSON │ the tensors, back to back
+//! ```
 //!
 //! The map is a byte tensor owned by libtorch, and every tensor in the file is a view of it, so the
 //! map lives exactly as long as something uses it. The mapping is private: writing to a tensor
@@ -7,6 +11,7 @@
 //! intact; truncating a mapped file would cause a SIGBUS.
 
 use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -14,11 +19,13 @@ use std::sync::Arc;
 
 use jobs::refusal::Refusal;
 use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::IgnoredAny;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::{in_file, refuse};
 use crate::weights::TensorPlace;
-use crate::weights::header::{self, Entries};
+use crate::weights::checkpoint::JsonPairs;
 use crate::weights::upload::ShardFile;
 use torchlib::torch_error::message;
 
@@ -26,6 +33,13 @@ use torchlib::torch_error::message;
 const PIECE: usize = 64 << 20;
 /// Size in bytes of the largest page that the map of a file may have here.
 const PAGE: usize = 64 << 10;
+/// Size of the length field before the header, in bytes.
+const LENGTH: u64 = 8;
+/// Maximum size of a header in bytes; safetensors' own reader has the same limit.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// The tensors of a file by name; their offsets count from the beginning of the data.
+pub(super) type Entries = Vec<(String, TensorInfo)>;
 
 /// A mapped file.
 #[derive(Debug)]
@@ -42,7 +56,7 @@ impl MappedShard {
     /// Maps the file and reads its header.
     pub(super) fn open(path: &Path) -> Result<(Self, Entries), Refusal> {
         let mut file = File::open(path).map_err(in_file(path))?;
-        let (begin, entries) = header::read(path, &mut file)?;
+        let (begin, entries) = read_header(path, &mut file)?;
         let map = map(path, &file)?;
         let source = ShardFile {
             path: path.to_owned(),
@@ -125,5 +139,84 @@ pub(super) fn kind_of(dtype: Dtype) -> Option<Kind> {
         Dtype::F16 => Some(Kind::Half),
         Dtype::BF16 => Some(Kind::BFloat16),
         _ => None,
+    }
+}
+
+/// Reads the header of the file at `path` and returns the byte at which its data begins, and its
+/// tensors by name. They cover the rest of the file without gap or overlap.
+///
+/// # Errors
+/// Returns a [`Refusal`] that names the file.
+fn read_header(path: &Path, file: &mut File) -> Result<(i64, Entries), Refusal> {
+    let size = file.metadata().map_err(in_file(path))?.len();
+    let entries = header(file, size).and_then(|json| entries(&json, size));
+    entries.map_err(|reason| refuse(path, format_args!("not a safetensors file: {reason}")))
+}
+
+/// Reads the JSON, without reading beyond the size of the file.
+fn header(file: &mut impl Read, size: u64) -> Result<Vec<u8>, String> {
+    let mut length = [0; LENGTH as usize];
+    if size < LENGTH {
+        return Err(format!("{size} bytes are not even a header"));
+    }
+    file.read_exact(&mut length)
+        .map_err(|err| err.to_string())?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length > size - LENGTH {
+        return Err(format!(
+            "a header of {length} bytes is announced in a file of {size}"
+        ));
+    }
+    let mut json = Vec::new();
+    let read = file.by_ref().take(length).read_to_end(&mut json);
+    read.map_err(|err| err.to_string())?;
+    Ok(json)
+}
+
+/// Returns the tensors that `json`, in a file of `size` bytes, describes.
+fn entries(json: &[u8], size: u64) -> Result<(i64, Entries), String> {
+    let broken = |err: serde_json::Error| format!("header: {err}");
+    let names: JsonPairs<IgnoredAny> = serde_json::from_slice(json).map_err(broken)?;
+    if let Some(name) = names.duplicate() {
+        return Err(format!("tensor `{name}` is listed twice"));
+    }
+    // Deserialisation refuses gaps, overlaps, overflows, and shapes that do not match the byte
+    // ranges.
+    let metadata: Metadata = serde_json::from_slice(json).map_err(broken)?;
+    let begin = LENGTH + json.len() as u64;
+    let described = begin.saturating_add(metadata.data_len() as u64);
+    if described != size {
+        return Err(format!(
+            "{size} bytes long, but the header describes {described}"
+        ));
+    }
+    let begin = i64::try_from(begin).map_err(|_| format!("a header of {begin} bytes"))?;
+    let tensors = metadata.tensors().into_iter();
+    let owned = tensors.map(|(name, info)| (name, info.clone()));
+    Ok((begin, owned.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rig::hostile::Target;
+
+    use super::*;
+
+    #[test]
+    fn hostile_safetensors() {
+        Target::new("safetensors").run(|input| match header(&mut &*input, input.len() as u64) {
+            Ok(json) => entries(&json, input.len() as u64)
+                .map(|(_, entries)| entries.len())
+                .map_err(kind),
+            Err(err) => Err(kind(err)),
+        });
+    }
+
+    /// Returns an error message without its numbers and names.
+    fn kind(err: String) -> String {
+        err.chars()
+            .filter(|letter| letter.is_ascii_alphabetic())
+            .take(24)
+            .collect()
     }
 }

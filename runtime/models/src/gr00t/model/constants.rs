@@ -15,13 +15,13 @@ use std::rc::Rc;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::gr00t::inputs::{BatchInputs, check_shape};
 use crate::gr00t::model::head::HeadConstants;
 use crate::gr00t::model::prompt::{PromptConstants, Text};
 use crate::gr00t::model::vision::PatchTables;
 use crate::gr00t::model::{Gr00t, SamplerStart};
+use crate::gr00t::{BatchInputs, check_shape};
 use crate::graphs::{PassShape, to_device};
-use crate::nn::tap::note;
+use crate::nn::note;
 
 /// Frames in a patch: the same picture twice.
 const FRAMES: i64 = 2;

@@ -11,8 +11,8 @@ use crate::gr00t::model::prompt::PromptConstants;
 use crate::gr00t::model::vision::Images;
 use crate::nn::attention::{VisibleKeys, attend};
 use crate::nn::layers::{Linear, RmsNorm};
+use crate::nn::note;
 use crate::nn::rope::TextRope;
-use crate::nn::tap::note;
 use crate::weights::Weights;
 
 const PREFIX: &str = "backbone.model.model.language_model";

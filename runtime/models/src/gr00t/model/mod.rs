@@ -29,15 +29,15 @@ use jobs::refusal::Refusal;
 use tch::{Device, Kind};
 
 use crate::cache::Cache;
+use crate::gr00t::BatchInputs;
 use crate::gr00t::config::{ModelConfig, VlmConfig};
-use crate::gr00t::inputs::BatchInputs;
 use crate::weights::{JointSpec, Weights};
 use head::ActionHead;
 use language::Language;
 use prompt::{PromptConstants, Text};
 use vision::Vision;
 
-pub use crate::nn::tap::listen;
+pub use crate::nn::listen;
 pub use constants::{Normalise, PassConstants, PassInputs};
 pub use head::{Rtc, SamplerStart};
 

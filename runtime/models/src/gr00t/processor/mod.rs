@@ -7,14 +7,13 @@
 //!            └─ state ────────► state ──► normalised, padded ─────────┘
 //! PreparedRow, one for each row ─► batch ─► BatchInputs
 //!
-//! network's action ─► action (scale, pose; relative to the raw state) ─► physical actions by key
+//! network's action ─► numbers (scale, pose; relative to the raw state) ─► physical actions by key
 //! ```
 //!
 //! The checkpoint provides `processor_config.json`, `statistics.json` and `embodiment_id.json`; the
 //! backbone provides tokenizer, chat template and `preprocessor_config.json`. Every error names
 //! file, field, the value found and the values accepted.
 
-mod action;
 mod config;
 mod embodiment;
 mod modality;
@@ -23,7 +22,6 @@ mod pose;
 mod prompt;
 mod scale;
 mod sine;
-mod statistics;
 mod template;
 
 use std::borrow::Cow;
@@ -36,8 +34,8 @@ use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::error::{differs, input};
+use crate::gr00t::BatchInputs;
 use crate::gr00t::directory::processor_dir;
-use crate::gr00t::inputs::BatchInputs;
 
 pub use crate::image::{Geometry, Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
 pub use config::{ProcessorConfig, Scaling};

@@ -6,7 +6,7 @@ use crate::gr00t::config::ModelConfig;
 use crate::gr00t::model::head::PREFIX;
 use crate::nn::attention::{Heads, SelfAttention};
 use crate::nn::layers::{FeedForward, HEAD_EPS, LayerNorm};
-use crate::nn::tap::note;
+use crate::nn::note;
 use crate::weights::Weights;
 
 /// An optional norm and optional self-attention blocks. Nothing is masked, so padding takes part.

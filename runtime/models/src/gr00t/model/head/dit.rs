@@ -9,7 +9,7 @@ use crate::gr00t::model::head::time::{Modulation, TimeEmbedding, TimeModulation}
 use crate::gr00t::model::prompt::{PositionSubset, PromptConstants};
 use crate::nn::attention::{Heads, SelfAttention, VisibleKeys, attend};
 use crate::nn::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
-use crate::nn::tap::note;
+use crate::nn::note;
 use crate::weights::Weights;
 
 /// Epsilon of the norm before the output layer.

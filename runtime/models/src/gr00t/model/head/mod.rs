@@ -14,9 +14,9 @@ use tch::Tensor;
 
 use crate::cache::Cache;
 use crate::gr00t::config::ModelConfig;
-use crate::gr00t::inputs::{BatchInputs, check_shape};
 use crate::gr00t::model::prompt::PromptConstants;
-use crate::nn::tap::note;
+use crate::gr00t::{BatchInputs, check_shape};
+use crate::nn::note;
 use crate::weights::Weights;
 use condition::Condition;
 use dit::{CrossKeys, Dit};

@@ -9,7 +9,7 @@ use crate::cache::Cache;
 use crate::gr00t::config::VisionConfig;
 use crate::nn::layers::{LayerNorm, Linear};
 use crate::nn::rope::frequencies;
-use crate::nn::tap::{is_heard, note};
+use crate::nn::{is_heard, note};
 use crate::weights::Weights;
 use block::VisionBlock;
 use grid::PatchGrid;
