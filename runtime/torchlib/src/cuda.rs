@@ -4,10 +4,11 @@
 //! (`tch::Cuda::is_available`, `tch::manual_seed`), because libtorch looks for its CUDA half only
 //! once and remembers the result.
 
-use crate::error::TorchError;
-use crate::ffi::library::{Library, functions};
-use crate::ffi::{LastWords, RawGraph, RawTensor, RawUpload, checked, made, raw};
+use crate::ffi::{
+    LastWords, Library, RawGraph, RawTensor, RawUpload, checked, functions, made, raw,
+};
 use crate::libtorch;
+use crate::torch_error::TorchError;
 use libc::c_int;
 use std::mem::MaybeUninit;
 use std::path::Path;

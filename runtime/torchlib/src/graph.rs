@@ -1,8 +1,8 @@
 //! Work that is captured once and launched as a whole.
 
 use crate::cuda::Cuda;
-use crate::error::TorchError;
 use crate::ffi::{RawGraph, boxed};
+use crate::torch_error::TorchError;
 use std::fmt;
 use std::ptr::NonNull;
 

@@ -17,7 +17,6 @@
 //! or 2.12. `tests/gpu` runs it on a GPU, and on an imitation of one: no GPU was available yet.
 
 pub mod cuda;
-mod error;
 mod ffi;
 mod gather;
 pub mod graph;
@@ -28,5 +27,5 @@ pub mod package;
 pub mod torch_error;
 pub mod upload;
 
-pub use error::TorchError;
 pub use gather::{Gathered, Gathering, Route};
+pub use torch_error::TorchError;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::TorchError;
+use crate::torch_error::TorchError;
 
 /// Major and minor number of a version of libtorch. Its C++ interface changes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

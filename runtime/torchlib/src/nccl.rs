@@ -4,8 +4,8 @@
 //! nccl.h, NCCL 2.28 and 2.29: `ncclUniqueId`, `ncclDataType_t`, `ncclRedOp_t`, `ncclResult_t`.
 
 use crate::cuda;
-use crate::error::TorchError;
-use crate::ffi::library::{Library, functions};
+use crate::ffi::{Library, functions};
+use crate::torch_error::TorchError;
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::ptr;

@@ -14,9 +14,8 @@ use std::sync::OnceLock;
 use libc::{c_char, c_int};
 use tch::{Device, Kind, Tensor};
 
-use crate::error::TorchError;
-use crate::ffi::library::Library;
-use crate::ffi::{RawTensor, boxed, c_string, check, made, raw};
+use crate::ffi::{Library, RawTensor, boxed, c_string, check, made, raw};
+use crate::torch_error::TorchError;
 
 /// An empty shared library whose name is `libtorch.so`.
 static STAND_IN: &[u8] = include_bytes!(env!("RRUN_TORCH_STAND_IN"));

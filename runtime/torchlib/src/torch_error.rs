@@ -1,5 +1,5 @@
-//! Classifies the errors of libtorch by their text: tch keeps only the text of an exception, and
-//! most of its operators panic with it.
+//! Errors of libtorch, CUDA and NCCL, classified by their text: tch keeps only the text of an
+//! exception, and most of its operators panic with it.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -7,6 +7,8 @@ use std::panic::{
     AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
 };
 use std::sync::Once;
+
+use tch::TchError;
 
 /// Texts of out-of-memory errors in torch 2.11: c10/cuda/CUDACachingAllocator.cpp and the CUDA
 /// driver ("out of memory"), c10/core/impl/alloc_cpu.cpp ("can't allocate memory"), and cuBLAS and
@@ -69,6 +71,36 @@ const BACKTRACE: [&str; 4] = [
     "\nframe #0",
     "\\nframe #0",
 ];
+
+/// An error of libtorch, CUDA or NCCL, or the reason why they cannot be used here. Its text says
+/// what kind it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TorchError(String);
+
+impl TorchError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Says what an exception of C++ says, on one line and without the stack frames that some
+    /// texts contain.
+    pub(crate) fn thrown(text: &str) -> Self {
+        let line: Vec<_> = message(text).split_whitespace().collect();
+        let line = line.join(" ");
+        let who = match is_out_of_memory(text) {
+            true => "out of memory",
+            false => "libtorch",
+        };
+        Self(format!("{who}: {line}"))
+    }
+}
+
+impl From<TchError> for TorchError {
+    fn from(err: TchError) -> Self {
+        Self::thrown(&err.to_string())
+    }
+}
 
 /// Returns whether the error is an out-of-memory error.
 pub fn is_out_of_memory(text: &str) -> bool {
@@ -312,6 +344,18 @@ mod tests {
         assert_eq!(
             caught(|| -> () { panic!("a table of {size}") }),
             Err("a table of 3".to_owned())
+        );
+    }
+
+    #[test]
+    fn backtrace_is_cut_and_lines_are_joined() {
+        let text = "no such\n tensor\nException raised from find at x.cpp:1\nframe #0: b";
+        let said = TorchError::thrown(text).to_string();
+        assert_eq!(said, "libtorch: no such tensor");
+        let full = TorchError::thrown("CUDA out of memory. Tried to allocate 1 GiB.").to_string();
+        assert!(
+            full.starts_with("out of memory: CUDA out of memory"),
+            "{full}"
         );
     }
 }

@@ -2,8 +2,8 @@
 //! host memory from which it copies.
 
 use crate::cuda::{Cuda, number};
-use crate::error::TorchError;
 use crate::ffi::{RawTensor, RawUpload, boxed, made, raw};
+use crate::torch_error::TorchError;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use tch::{Device, Kind, Tensor};

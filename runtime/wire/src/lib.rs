@@ -13,11 +13,10 @@
 
 mod array;
 mod dialect;
+mod msgpack;
 mod npy;
-mod read;
 mod value;
 mod vla_eval;
-mod write;
 pub mod zmtp;
 
 #[cfg(test)]
@@ -25,7 +24,6 @@ mod tests;
 
 pub use array::{Array, Dtype};
 pub use dialect::Dialect;
-pub use read::{DecodedMessage, peek_text, read};
+pub use msgpack::{DecodedMessage, peek_text, read, write};
 pub use value::{Key, Value};
 pub use vla_eval::{VLA_EVAL_VERSION, VlaEvalKind, VlaEvalMessage};
-pub use write::write;
