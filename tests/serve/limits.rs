@@ -11,14 +11,7 @@ use crate::serve::server::Server;
 
 #[test]
 fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
-    let server = Server::start(&[
-        "--max-rows",
-        "2",
-        "--max-prompt",
-        "20",
-        "--max-picture",
-        "100",
-    ]);
+    let server = Server::start(&["--max-rows", "2", "--max-picture", "100"]);
     let mut client = Client::connect(server.address);
     let mut refusal = |request: &Value| error(&client.ask_value(request)).to_owned();
     let rows = refusal(&rows_of(3, SMALL, "reach"));
@@ -26,11 +19,9 @@ fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
         rows,
         "the request has 3 rows, expected at most 2 (--max-rows)"
     );
-    let prompt = refusal(&rows_of(2, SMALL, "reach the cube and put it down"));
-    assert_eq!(
-        prompt,
-        "an instruction has 30 bytes, expected at most 20 (--max-prompt)"
-    );
+    let prompt = refusal(&rows_of(2, SMALL, &"x".repeat(2049)));
+    let wanted = "an instruction has 2049 bytes, expected at most 2048";
+    assert_eq!(prompt, wanted);
     // Padded to a square, the image would have 3 GB.
     let picture = refusal(&rows_of(1, [1, 32_000], "reach"));
     let wanted = "has 1 x 32000 pixels, expected at most 100 along an edge (--max-picture)";
@@ -135,7 +126,7 @@ fn a_message_without_the_token_is_not_decoded() {
 
 #[test]
 fn a_connection_may_send_little_before_it_has_shown_the_token() {
-    let server = Server::start(&["--api-token", "s3cret", "--max-unauthenticated", "1"]);
+    let server = Server::start(&["--api-token", "s3cret"]);
     let ping = |token: &str, more: usize| {
         let more = Value::Bytes(vec![0; more].into());
         let ping = Value::map([("endpoint", "ping".into()), ("more", more)]);
@@ -143,16 +134,16 @@ fn a_connection_may_send_little_before_it_has_shown_the_token() {
     };
     let mut stranger = Client::connect(server.address);
     // The connection may be closed during the send.
-    let _ = stranger.send(&ping("s3cret", 2 << 20));
+    let _ = stranger.send(&ping("s3cret", 17 << 20));
     assert!(stranger.receive().is_err());
     let mut patient = Client::connect(server.address);
-    let half = ping("no", 600 << 10);
+    let half = ping("no", 9 << 20);
     assert!(error(&read(&patient.ask(&half).into()).unwrap().value).starts_with("Unauthorized"));
     let _ = patient.send(&half);
     assert!(patient.receive().is_err(), "all that it sends counts");
     let mut client = Client::connect(server.address);
     client.ask(&ping("s3cret", 0));
-    let long = client.ask(&ping("s3cret", 2 << 20));
+    let long = client.ask(&ping("s3cret", 17 << 20));
     let answer = read(&long.into()).unwrap().value;
     assert!(answer.get("status").is_some(), "{answer:?}");
 }

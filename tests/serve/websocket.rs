@@ -151,13 +151,3 @@ fn health_and_metrics_are_on_the_same_port() {
     assert!(server.get("/metrics").contains(pings));
     assert!(server.get("/etc/passwd").starts_with("HTTP/1.1 404 "));
 }
-
-#[test]
-fn one_of_the_protocols_can_be_left_out() {
-    let server = Server::start(&["--protocol", "zmq"]);
-    assert_eq!(connect(&server, "/", None).map(drop), Err(404));
-    assert!(server.get("/healthz").contains(" 200 OK"));
-    let server = Server::start(&["--protocol", "websocket"]);
-    assert!(Client::try_connect(server.address).is_err());
-    assert!(connect(&server, "/", None).is_ok());
-}

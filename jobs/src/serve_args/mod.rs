@@ -109,16 +109,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PORT", help_heading = "Clients")]
     pub front_port: Option<u16>,
 
-    /// Protocols to serve; the first byte of a connection tells which one it uses
-    #[arg(
-        long,
-        value_enum,
-        value_name = "NAME",
-        default_value_t,
-        help_heading = "Clients"
-    )]
-    pub protocol: Protocol,
-
     /// Token that clients must send: `api_token` in a ZeroMQ request, `Authorization: Api-Key …` on
     /// a websocket; prefer the variable, since other users can read command lines
     #[arg(
@@ -156,28 +146,11 @@ pub struct ServeArgs {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
     pub max_message: usize,
 
-    /// Maximum memory for all requests that are being received or wait for their answer, in MiB
-    /// [default: 16 times --max-message]
-    #[arg(long, value_name = "MIB", help_heading = "Clients",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
-    pub max_memory: Option<usize>,
-
-    /// Maximum amount that a connection may send before it has shown the token of --api-token, in
-    /// MiB
-    #[arg(long, value_name = "MIB", default_value_t = 16, help_heading = "Clients",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
-    pub max_unauthenticated: usize,
-
     /// Maximum number of observations per request; more than --max-batch are inferred in parts,
     /// with other requests in between
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
     pub max_rows: usize,
-
-    /// Maximum length of an instruction, in bytes of UTF-8
-    #[arg(long, value_name = "BYTES", default_value_t = 2048, help_heading = "Clients",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
-    pub max_prompt: usize,
 
     /// Maximum edge length of an image, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 4096, help_heading = "Clients",
@@ -218,21 +191,6 @@ pub struct ServeArgs {
 
 /// Default port of local rank 0, that of GR00T's server.
 const PORT: u16 = 5555;
-
-/// Default memory for requests, in messages of the maximum size.
-const MESSAGES_IN_MEMORY: usize = 16;
-
-/// Protocols that a server accepts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Protocol {
-    /// GR00T's clients.
-    Zmq,
-    /// openpi's and vla-eval's clients.
-    Websocket,
-    /// Both.
-    #[default]
-    Both,
-}
 
 /// The two forms of arrays that GR00T's clients have had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -287,13 +245,6 @@ impl ServeArgs {
             .try_get_matches_from_mut(words)
             .map_err(|err| plain(err, &mut options, named))?;
         Self::from_arg_matches(&matches)
-    }
-
-    /// Returns the memory for all requests in MiB.
-    pub fn memory(&self) -> usize {
-        self.max_memory
-            .unwrap_or(MESSAGES_IN_MEMORY * self.max_message)
-            .max(self.max_message)
     }
 
     /// Returns how long a request waits for other requests.

@@ -84,18 +84,6 @@ fn what_is_no_policy_is_refused_by_name() {
 }
 
 #[test]
-fn the_memory_holds_a_message_at_least() {
-    let memory = |words: &[&str]| {
-        parse(&[&["--policy", "gr00t"], words].concat())
-            .unwrap()
-            .memory()
-    };
-    assert_eq!(memory(&[]), 1024);
-    assert_eq!(memory(&["--max-message", "2", "--max-memory", "100"]), 100);
-    assert_eq!(memory(&["--max-message", "80", "--max-memory", "1"]), 80);
-}
-
-#[test]
 fn every_local_rank_has_its_port() {
     let args = parse(&["--policy", "gr00t", "--port", "65534"]).unwrap();
     assert_eq!(args.port_of(1), Ok(65535));

@@ -171,7 +171,6 @@ mod tests {
         ]);
         let limits = RequestLimits {
             max_rows: 2,
-            max_prompt_bytes: 4,
             max_picture_edge: 1,
         };
         let asked = asked(&observation, &card, &limits).map_err(|err| err.to_string())?;

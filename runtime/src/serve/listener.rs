@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
-use jobs::serve_args::Protocol;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -103,12 +102,8 @@ async fn welcome(stream: TcpStream, session: Session) -> Result<(), CloseReason>
     if within(FIRST_BYTE, stream.peek(&mut first)).await? == 0 {
         return Ok(());
     }
-    match (first[0], session.server.rules.protocol) {
-        (0xff, Protocol::Zmq | Protocol::Both) => zmtp::serve(stream, session).await,
-        (0xff, Protocol::Websocket) => {
-            let reason = "a protocol that --protocol leaves out";
-            Err(CloseReason::Violation(reason.to_owned()))
-        }
+    match first[0] {
+        0xff => zmtp::serve(stream, session).await,
         _ => http::serve(stream, session).await,
     }
 }

@@ -9,13 +9,14 @@ use crate::serve::stats::Counted;
 /// hundred.
 const LONGEST_STATE: usize = 4096;
 
+/// Maximum size of an instruction in bytes (UTF-8).
+const LONGEST_PROMPT: usize = 2048;
+
 /// The limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Observations in a request.
     pub max_rows: usize,
-    /// Maximum size of an instruction in bytes (UTF-8).
-    pub max_prompt_bytes: usize,
     /// Maximum height and width of an image in pixels.
     pub max_picture_edge: usize,
 }
@@ -34,10 +35,10 @@ impl RequestLimits {
             ));
         }
         let texts = inputs.language.iter().map(|text| text.len());
-        let (found, most) = (texts.max().unwrap_or(0), self.max_prompt_bytes);
-        if found > most {
+        let found = texts.max().unwrap_or(0);
+        if found > LONGEST_PROMPT {
             return limit(format!(
-                "an instruction has {found} bytes, expected at most {most} (--max-prompt)"
+                "an instruction has {found} bytes, expected at most {LONGEST_PROMPT}"
             ));
         }
         let most = self.max_picture_edge;

@@ -18,6 +18,10 @@ use crate::serve::stats::{Counted, Stats};
 /// The reason for the exit of a server whose policy has panicked.
 pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
 
+/// Memory for all requests that are being received or wait for their answer, in messages of the
+/// maximum size.
+const MESSAGES_IN_MEMORY: usize = 16;
+
 /// What the dispatcher is told.
 #[derive(Debug)]
 pub enum DispatcherMessage {
@@ -73,12 +77,12 @@ impl ServerState {
         most_connections: usize,
         dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
     ) -> Arc<Self> {
-        let connections = Connections::new(most_connections, rules.memory() << 20);
+        let memory = MESSAGES_IN_MEMORY * (rules.max_message << 20);
+        let connections = Connections::new(most_connections, memory);
         Arc::new(Self {
             card: Arc::new(card),
             limits: RequestLimits {
                 max_rows: rules.max_rows,
-                max_prompt_bytes: rules.max_prompt,
                 max_picture_edge: rules.max_picture,
             },
             stats: Stats::default(),

@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit from the first to the last byte of a message of a client that has not sent the token.
 const STRANGERS_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Bytes that a client may send in total before it has sent the token.
+const STRANGERS_BYTES: usize = 16 << 20;
+
 /// Bytes that are read before the task yields to other connections, and the most that is allocated
 /// at once for an announced length: some 50 µs of copying.
 const SLICE: usize = 256 << 10;
@@ -41,7 +44,7 @@ const SLICE: usize = 256 << 10;
 /// Returns the reason if the server closed the connection.
 pub async fn serve(stream: TcpStream, session: Session) -> Result<(), CloseReason> {
     let rules = &session.server.rules;
-    let most_bytes = rules.max_unauthenticated.min(rules.max_message) << 20;
+    let most_bytes = STRANGERS_BYTES.min(rules.max_message << 20);
     let mut peer = ZmtpPeer {
         reader: Reader::new(most_bytes),
         stream,

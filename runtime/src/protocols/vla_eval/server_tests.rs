@@ -20,7 +20,6 @@ use crate::serve::session::{ServerCodec as _, Session};
 
 const LIMITS: RequestLimits = RequestLimits {
     max_rows: 1,
-    max_prompt_bytes: 100,
     max_picture_edge: 8,
 };
 

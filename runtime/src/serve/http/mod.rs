@@ -5,7 +5,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use jobs::serve_args::Protocol;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -75,8 +74,6 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<String> {
     } else if head.path == "/metrics" && !upgrades {
         let metrics = server.stats.render(server.connections().count());
         return Some(response("200 OK", "version=0.0.4; ", &metrics));
-    } else if upgrades && server.rules.protocol == Protocol::Zmq {
-        ("404 Not Found", "no websockets here\n")
     } else if (upgrades || is_health) && server.is_ending() {
         ("503 Service Unavailable", "stopping\n")
     } else if upgrades && server.lets_in(token(head).as_deref()) {

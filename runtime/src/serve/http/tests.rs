@@ -13,13 +13,13 @@ use crate::serve::connections::ConnectionId;
 use crate::serve::server::DispatcherMessage;
 use jobs::serve_args::ServeArgs;
 
-/// Returns the state of a server with 1 MiB for messages.
+/// Returns the state of a server with 16 MiB for messages.
 pub fn server(
     card: ServedSpec,
     token: Option<&str>,
     dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
 ) -> Arc<ServerState> {
-    let words = "--policy p --max-message 1 --max-memory 1 --max-rows 1 --max-picture 8";
+    let words = "--policy p --max-message 1 --max-rows 1 --max-picture 8";
     let words: Vec<_> = words.split(' ').map(Into::into).collect();
     let mut rules = ServeArgs::parse_words(&words).unwrap();
     rules.api_token = token.map(str::to_owned);
@@ -55,11 +55,11 @@ async fn a_websocket_with_the_token_has_the_memory_of_clients() {
     let (_, _, status) = upgrade(&server, "gue55ed").await;
     assert_eq!(status, "HTTP/1.1 401 Unauthorized");
     let stranger = server.connections().admit(true, now()).unwrap().client;
-    let greediest = server.connections().hold(stranger, 600 << 10);
+    let greediest = server.connections().hold(stranger, 5 << 20);
     assert_eq!(greediest, Some(stranger));
     let (client, _open, status) = upgrade(&server, "s3cret").await;
     assert_eq!(status, "HTTP/1.1 101 Switching Protocols");
-    assert_eq!(server.connections().hold(client, 600 << 10), None);
+    assert_eq!(server.connections().hold(client, 5 << 20), None);
 }
 
 #[test]
