@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::policies::{PolicyType, Serving};
-use jobs::rank_env::FINAL;
-use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
+use jobs::policies::PolicyType;
+use jobs::rank_env::{FINAL, FRONT_VARIABLE, RankEnv};
 use jobs::refusal::Refusal;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
 use jobs::serve_args::{InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
@@ -84,7 +83,6 @@ fn run(args: ServeArgs) -> Result<ExitCode, Refusal> {
     // `ServeSetup::read` refuses a command line without either.
     let choice = policy.ok_or_else(|| Refusal::new("--policy is missing"))?;
     policy::check(&choice.policy_type, &choice.config).map_err(Refusal::new)?;
-    servable(&choice, interface.is_some())?;
     let address = SocketAddr::new(args.host, args.port_of(env.local_rank.unwrap_or(0))?);
     let log = ServerLog(match env.world_size {
         1 => "serve:".to_owned(),
@@ -114,19 +112,6 @@ fn run(args: ServeArgs) -> Result<ExitCode, Refusal> {
         log,
     };
     runtime.block_on(program.serve(address, choice, interface))
-}
-
-/// Checks that a policy can answer clients, of an interface or else of its own keys.
-fn servable(choice: &PolicyChoice, has_interface: bool) -> Result<(), Refusal> {
-    let policy = &choice.policy_type;
-    let reason = match PolicyType::of(policy).map(|policy| policy.row().serving) {
-        Some(Serving::Refused(reason)) => reason,
-        Some(Serving::Interface) if !has_interface => "it has to know an interface",
-        _ => return Ok(()),
-    };
-    Err(Refusal::new(format!(
-        "`policy_type` is `{policy}`, which cannot be served: {reason}"
-    )))
 }
 
 /// Prints the interface of an environment, as `--interface` reads it.
@@ -387,29 +372,5 @@ impl ServerLog {
             &format!("warning: {line}"),
             json!({}),
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_served_is_what_the_table_says() {
-        for policy in PolicyType::ALL.iter().copied() {
-            let choice = PolicyChoice {
-                policy_type: policy.name().to_owned(),
-                config: serde_json::Map::new(),
-            };
-            let [alone, with_interface] =
-                [false, true].map(|has_interface| servable(&choice, has_interface).is_ok());
-            let serving = policy.row().serving;
-            assert_eq!(alone, serving == Serving::OwnKeys, "{policy:?}");
-            assert_eq!(
-                with_interface,
-                !matches!(serving, Serving::Refused(_)),
-                "{policy:?}"
-            );
-        }
     }
 }
