@@ -180,8 +180,7 @@ fn load_libraries() -> Result<Cuda, TorchError> {
 /// The program contains the shim for the libtorch that it was built with. A package may have others
 /// beside the program, because libtorch's classes differ between its versions.
 fn load_shim() -> Result<Library, TorchError> {
-    let found = libtorch::version().and_then(|version| libtorch::minor(&version));
-    let other = found.filter(|found| found.to_string() != SHIM_TORCH);
+    let other = libtorch::minor().filter(|found| found.to_string() != SHIM_TORCH);
     let Some(found) = other else {
         return Library::open_image(SHIM).map_err(of_library);
     };
@@ -389,8 +388,7 @@ mod tests {
         assert!(tch::Tensor::from(1.0).double_value(&[]) == 1.0);
         let folder = libtorch::folder().unwrap();
         assert!(folder.join("libc10.so").exists());
-        let found = libtorch::version().and_then(|version| libtorch::minor(&version));
-        assert!(found.is_none_or(|found| found.to_string() == SHIM_TORCH));
+        assert!(libtorch::minor().is_none_or(|found| found.to_string() == SHIM_TORCH));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::torch_error::TorchError;
 
 /// Major and minor number of a version of libtorch. Its C++ interface changes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Minor(pub u32, pub u32);
+pub struct Minor(pub u32, pub u32);
 
 impl std::fmt::Display for Minor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,8 +31,14 @@ pub fn version() -> Option<String> {
     version_in(folder().ok()?.parent()?)
 }
 
+/// Returns major and minor number of the libtorch that this process has loaded, if it has a file
+/// that says them.
+pub fn minor() -> Option<Minor> {
+    minor_of(&version()?)
+}
+
 /// Returns major and minor number of a version: `2.11.0+cu130` is 2.11.
-pub(crate) fn minor(version: &str) -> Option<Minor> {
+fn minor_of(version: &str) -> Option<Minor> {
     let mut numbers = version.splitn(3, '.');
     let mut number = || numbers.next()?.parse().ok();
     Some(Minor(number()?, number()?))
@@ -78,9 +84,9 @@ mod tests {
         .unwrap();
         assert_eq!(version_in(folder.path()).as_deref(), Some("2.12.1+cu130"));
 
-        assert_eq!(minor("2.12.1+cu130"), Some(Minor(2, 12)));
-        assert_eq!(minor("2.12"), Some(Minor(2, 12)));
-        assert_eq!(minor("two"), None);
+        assert_eq!(minor_of("2.12.1+cu130"), Some(Minor(2, 12)));
+        assert_eq!(minor_of("2.12"), Some(Minor(2, 12)));
+        assert_eq!(minor_of("two"), None);
     }
 
     #[test]

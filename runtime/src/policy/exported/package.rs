@@ -20,10 +20,10 @@ use jobs::bytes::ByteSize;
 use jobs::exported::{Machine, Package};
 use jobs::refusal::Refusal;
 use models::graphs::{Graphs, PassFn};
-use torchlib::cuda;
 use torchlib::operators::InferenceMode;
 use torchlib::package::CompiledPackage;
 use torchlib::torch_error::{caught, is_out_of_memory, message};
+use torchlib::{cuda, libtorch};
 
 /// A loaded package.
 pub(in crate::policy) struct LoadedPackage {
@@ -48,7 +48,10 @@ impl LoadedPackage {
         captures: bool,
     ) -> Result<(Self, Rc<RefCell<Graphs>>), PolicyError> {
         package.check(&Machine::here())?;
-        check_torch(package)?;
+        // If it has no file that says its version, the loader will tell.
+        if let Some(loaded) = libtorch::minor() {
+            package.check_torch(&[&loaded.to_string()])?;
+        }
         check_device(package, device)?;
         let error = |reason: String| PolicyError::file(package.path(), reason);
         // This comes first because it gives this thread a stream of its own.
@@ -109,16 +112,6 @@ fn ooms(device: Device) -> u64 {
         return 0;
     };
     cuda.ooms(index).unwrap_or(0)
-}
-
-/// Checks that the package is of the version of libtorch that is loaded, if that is known.
-fn check_torch(package: &Package) -> Result<(), Refusal> {
-    let Some(version) = torchlib::libtorch::version() else {
-        return Ok(());
-    };
-    let mut numbers = version.splitn(3, '.');
-    let minor = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
-    package.check_torch(&[&minor.join(".")])
 }
 
 /// Checks that the package is for this device.
