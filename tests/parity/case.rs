@@ -1,9 +1,7 @@
 //! A case folder: a model directory, inputs, expected tensors, and the parameters of the reference
 //! run.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use models::Weights;
 use models::gr00t::BatchInputs;
@@ -13,49 +11,32 @@ use models::graphs::PassShape;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-/// The tensors of a safetensors file by name.
-pub type Tensors = BTreeMap<String, Tensor>;
+use crate::processor::files::{Tensors, cases_with, json, tensors};
 
 pub struct Case {
     pub dir: PathBuf,
     pub expected: Tensors,
-    inputs: Tensors,
-    json: Value,
-    config: ModelConfig,
+    pub inputs: Tensors,
+    pub json: Value,
+    pub config: ModelConfig,
 }
 
-/// Returns the cases with a network, which are those with weights.
+/// Returns the cases with a network.
 pub fn cases() -> Vec<Case> {
-    let committed = || rig::fixture("gr00t");
-    let root = std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from);
-    let folders = fs::read_dir(&root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
-    let mut dirs: Vec<_> = folders
-        .map(|entry| entry.unwrap().path())
-        .filter(|dir| has_network(dir))
-        .collect();
-    dirs.sort();
-    assert!(!dirs.is_empty(), "`{}` has no case folder", root.display());
-    dirs.iter().map(|dir| Case::read(dir)).collect()
-}
-
-fn has_network(dir: &Path) -> bool {
-    dir.join("case.json").is_file() && dir.join("config.json").is_file()
+    cases_with("case.json")
+        .into_iter()
+        .map(Case::read)
+        .collect()
 }
 
 impl Case {
-    fn read(dir: &Path) -> Self {
-        let tensors = |file| {
-            Tensor::read_safetensors(dir.join(file))
-                .unwrap()
-                .into_iter()
-                .collect()
-        };
+    fn read(dir: PathBuf) -> Self {
         Self {
-            dir: dir.to_owned(),
-            expected: tensors("expected.safetensors"),
-            inputs: tensors("inputs.safetensors"),
-            json: serde_json::from_slice(&fs::read(dir.join("case.json")).unwrap()).unwrap(),
+            expected: tensors(&dir.join("expected.safetensors")),
+            inputs: tensors(&dir.join("inputs.safetensors")),
+            json: json(&dir.join("case.json")),
             config: ModelConfig::read(&dir.join("config.json")).unwrap(),
+            dir,
         }
     }
 
@@ -162,7 +143,7 @@ impl Case {
         }
     }
 
-    fn input(&self, name: &str) -> Tensor {
+    pub fn input(&self, name: &str) -> Tensor {
         self.inputs
             .get(name)
             .unwrap_or_else(|| panic!("{}: no input `{name}`", self.name()))

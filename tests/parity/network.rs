@@ -9,8 +9,9 @@ use std::rc::Rc;
 use models::gr00t::model::{Gr00t, listen};
 use tch::{Device, Kind, Tensor};
 
-use crate::parity::case::{Case, Tensors, cases};
+use crate::parity::case::{Case, cases};
 use crate::parity::compare::{Tolerance, compare};
+use crate::processor::files::Tensors;
 
 /// Prefixes of tensors that the tests of processor and policy compare.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32.action."];

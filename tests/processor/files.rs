@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use models::gr00t::processor::Image;
-use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
+use tch::{Kind, Tensor};
+
+/// The tensors of a safetensors file by name.
+pub type Tensors = BTreeMap<String, Tensor>;
 
 /// Returns the folder of the goldens.
 pub fn goldens() -> PathBuf {
@@ -29,91 +31,33 @@ pub fn cases_with(name: &str) -> Vec<PathBuf> {
     cases
 }
 
-/// Returns case d, whose actions are relative.
-pub fn droid() -> PathBuf {
-    let mut dirs = cases_with("case.json").into_iter();
-    dirs.find(|dir| dir.join("model.safetensors.index.json").is_file())
-        .expect("case d is there")
-}
-
 pub fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// One tensor of a file.
-#[derive(Debug)]
-pub struct Stored {
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
 /// Returns the tensors of a safetensors file.
-pub fn tensors(path: &Path) -> BTreeMap<String, Stored> {
-    let bytes = fs::read(path).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
-        (
-            name,
-            Stored {
-                dtype: view.dtype(),
-                shape: view.shape().to_vec(),
-                bytes: view.data().to_vec(),
-            },
-        )
-    };
-    file.tensors().into_iter().map(stored).collect()
-}
-
-impl Stored {
-    pub fn bytes(&self) -> &[u8] {
-        assert_eq!(self.dtype, Dtype::U8);
-        &self.bytes
-    }
-
-    pub fn floats(&self) -> Vec<f32> {
-        assert_eq!(self.dtype, Dtype::F32);
-        let (chunks, _) = self.bytes.as_chunks();
-        chunks.iter().map(|it| f32::from_le_bytes(*it)).collect()
-    }
-
-    pub fn integers(&self) -> Vec<i64> {
-        assert_eq!(self.dtype, Dtype::I64);
-        let (chunks, _) = self.bytes.as_chunks();
-        chunks.iter().map(|it| i64::from_le_bytes(*it)).collect()
-    }
-
-    /// Returns numbers of float32 or bfloat16.
-    pub fn wide(&self) -> Vec<f32> {
-        if self.dtype != Dtype::BF16 {
-            return self.floats();
-        }
-        let (halves, _) = self.bytes.as_chunks::<2>();
-        let wide = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
-        halves.iter().map(wide).collect()
-    }
-
-    pub fn image(&self) -> Image {
-        let [height, width, 3] = self.shape[..] else {
-            panic!("{:?} is no picture", self.shape)
-        };
-        Image {
-            height,
-            width,
-            rgb: self.bytes().to_vec(),
-        }
-    }
+pub fn tensors(path: &Path) -> Tensors {
+    let tensors = Tensor::read_safetensors(path).unwrap();
+    tensors.into_iter().collect()
 }
 
 /// Returns the tensors whose names have a prefix, without the prefix.
-pub fn below<'a>(
-    tensors: &'a BTreeMap<String, Stored>,
-    prefix: &str,
-) -> Vec<(&'a str, &'a Stored)> {
+pub fn below<'a>(tensors: &'a Tensors, prefix: &str) -> Vec<(&'a str, &'a Tensor)> {
     tensors
         .iter()
-        .filter_map(|(name, stored)| Some((name.strip_prefix(prefix)?, stored)))
+        .filter_map(|(name, tensor)| Some((name.strip_prefix(prefix)?, tensor)))
         .collect()
+}
+
+/// Returns the values of an image, which are bytes.
+pub fn bytes(tensor: &Tensor) -> Vec<u8> {
+    assert_eq!(tensor.kind(), Kind::Uint8);
+    Vec::try_from(tensor.reshape(-1)).unwrap()
+}
+
+/// Returns the values as float32.
+pub fn floats(tensor: &Tensor) -> Vec<f32> {
+    Vec::try_from(tensor.reshape(-1)).unwrap()
 }
 
 /// Returns the largest difference, or infinity if the lengths differ.

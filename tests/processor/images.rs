@@ -1,13 +1,24 @@
-//! Tests of images: every byte is that of the reference.
-
-use std::path::Path;
+//! Tests of images: every byte and every patch is that of the reference.
 
 use models::gr00t::processor::{Geometry, Image, PictureProcessor, RgbPicture};
 use serde_json::Value;
+use tch::Tensor;
 
-use crate::processor::files::{cases_with, json, tensors};
+use crate::processor::files::{bytes, cases_with, floats, json, tensors};
 
-pub fn view(image: &Image) -> RgbPicture<'_> {
+/// Returns a picture of a golden: height, width and 3 colours.
+fn image(tensor: &Tensor) -> Image {
+    let (height, width, 3) = tensor.size3().unwrap() else {
+        panic!("{:?} is no picture", tensor.size())
+    };
+    Image {
+        height: height as usize,
+        width: width as usize,
+        rgb: bytes(tensor),
+    }
+}
+
+fn view(image: &Image) -> RgbPicture<'_> {
     RgbPicture::new(image.height, image.width, &image.rgb).unwrap()
 }
 
@@ -35,12 +46,8 @@ fn geometry(params: &Value) -> Geometry {
     }
 }
 
-fn pictures(case: &Path, geometry: Geometry) -> PictureProcessor {
-    PictureProcessor::read(geometry, &case.join("vlm/preprocessor_config.json")).unwrap()
-}
-
 #[test]
-fn pictures_are_those_of_the_reference_byte_for_byte() {
+fn pictures_and_patches_are_those_of_the_reference() {
     for case in cases_with("cases.json") {
         let (inputs, expected) = (
             tensors(&case.join("inputs.safetensors")),
@@ -48,27 +55,14 @@ fn pictures_are_those_of_the_reference_byte_for_byte() {
         );
         for entry in json(&case.join("cases.json"))["images"].as_array().unwrap() {
             let name = format!("{}.{}", entry["mode"].as_str().unwrap(), entry["image"]);
-            let raw = inputs[&format!("img.{}", entry["image"])].image();
-            let found = pictures(&case, geometry(&entry["params"])).transform(view(&raw));
-            assert!(found == expected[&format!("{name}.u8")].image(), "{name}");
-        }
-    }
-}
+            let raw = image(&inputs[&format!("img.{}", entry["image"])]);
+            let config = case.join("vlm/preprocessor_config.json");
+            let pictures = PictureProcessor::read(geometry(&entry["params"]), &config).unwrap();
+            let found = pictures.transform(view(&raw));
+            assert!(found == image(&expected[&format!("{name}.u8")]), "{name}");
 
-#[test]
-fn patches_are_those_of_the_reference() {
-    for case in cases_with("cases.json") {
-        let (inputs, expected) = (
-            tensors(&case.join("inputs.safetensors")),
-            tensors(&case.join("expected.safetensors")),
-        );
-        for entry in json(&case.join("cases.json"))["images"].as_array().unwrap() {
-            let name = format!("{}.{}", entry["mode"].as_str().unwrap(), entry["image"]);
-            let raw = inputs[&format!("img.{}", entry["image"])].image();
-            let prepared = pictures(&case, geometry(&entry["params"]))
-                .prepare(&[view(&raw)])
-                .unwrap();
-            let found: Vec<f32> = Vec::try_from(prepared.pixels.view(-1)).unwrap();
+            let prepared = pictures.prepare(&[view(&raw)]).unwrap();
+            let found = floats(&prepared.pixels);
             assert_eq!(
                 serde_json::json!(prepared.grids),
                 entry["image_grid_thw"],
@@ -82,16 +76,15 @@ fn patches_are_those_of_the_reference() {
             }
             let sum: f64 = found.iter().map(|value| f64::from(*value)).sum();
             let absolute: f64 = found.iter().map(|value| f64::from(value.abs())).sum();
-            assert!(
-                (sum - entry["pixel_values_sum"].as_f64().unwrap()).abs() < 1e-6,
-                "{name}: {sum}"
-            );
-            assert!(
-                (absolute - entry["pixel_values_abs_sum"].as_f64().unwrap()).abs() < 1e-6,
-                "{name}: {absolute}"
-            );
+            for (found, wanted) in [
+                (sum, &entry["pixel_values_sum"]),
+                (absolute, &entry["pixel_values_abs_sum"]),
+            ] {
+                let apart = (found - wanted.as_f64().unwrap()).abs();
+                assert!(apart < 1e-6, "{name}: {found}");
+            }
             if let Some(wanted) = expected.get(&format!("{name}.pixel_values")) {
-                assert!(found == wanted.floats(), "{name}");
+                assert!(found == floats(wanted), "{name}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Tests of the processor against the reference's results, for every case in `$RRUN_GOLDENS`
 //! (default: the committed `tests/fixtures/gr00t`).
 
-mod files;
+pub mod files;
 mod images;
 mod models;
 mod numbers;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use models::gr00t::processor::{ProcessorConfig, StateActionCodec, StateSteps};
+use tch::Tensor;
 
-use crate::processor::files::{below, cases_with, difference, json, tensors};
+use crate::processor::files::{below, cases_with, difference, floats, json, tensors};
 
 /// The reference orthogonalises the reference pose in `f32`; everything else is exact.
 const TOLERANCE: f64 = 1e-6;
@@ -26,46 +27,33 @@ fn states_are_equal_and_actions_within_the_tolerance() {
             let numbers =
                 StateActionCodec::read(&dir.join("statistics.json"), &config, config.tags()[0])
                     .unwrap();
-            let raw: Vec<_> = below(&inputs, &format!("sa.{name}.state."))
-                .into_iter()
-                .map(|(key, stored)| (key, stored.shape.clone(), stored.floats()))
-                .collect();
+            let raw = below(&inputs, &format!("sa.{name}.state."));
             let predicted = &inputs[&format!("sa.{name}.action_normalized")];
-            let predictions = predicted.floats();
-            let wanted = expected[&format!("sa.{name}.state")].floats();
-            let batch = predicted.shape[0];
-            for sample in 0..batch {
+            for sample in 0..predicted.size()[0] {
+                let of_sample = |(key, all): &(_, &Tensor)| {
+                    let (_, _, width) = all.size3().unwrap();
+                    (*key, width as usize, floats(&all.get(sample)))
+                };
+                let raw: Vec<_> = raw.iter().map(of_sample).collect();
                 let state: BTreeMap<&str, StateSteps> = raw
                     .iter()
-                    .map(|(key, shape, values)| {
-                        let size = shape[1] * shape[2];
-                        (
-                            *key,
-                            StateSteps::new(shape[2], &values[sample * size..][..size]).unwrap(),
-                        )
-                    })
+                    .map(|(key, width, values)| (*key, StateSteps::new(*width, values).unwrap()))
                     .collect();
-                let size = wanted.len() / batch;
-                assert_eq!(
-                    numbers.encode(&state).unwrap(),
-                    wanted[sample * size..][..size],
-                    "{name} {sample}"
-                );
+                let wanted = expected[&format!("sa.{name}.state")].get(sample);
+                let found = numbers.encode(&state).unwrap();
+                assert_eq!(found, floats(&wanted), "{name} {sample}");
 
-                let size = predictions.len() / batch;
-                let actions = numbers
-                    .decode(&predictions[sample * size..][..size], &state)
-                    .unwrap();
+                let predicted = floats(&predicted.get(sample));
+                let actions = numbers.decode(&predicted, &state).unwrap();
                 assert_eq!(
                     actions.len(),
                     entry["action_keys"].as_array().unwrap().len()
                 );
                 for action in actions {
-                    let stored = &expected[&format!("sa.{name}.action.{}", action.key)];
-                    assert_eq!(stored.shape[1..], [numbers.action_horizon(), action.width]);
-                    let size = action.values.len();
-                    let apart =
-                        difference(&action.values, &stored.floats()[sample * size..][..size]);
+                    let all = &expected[&format!("sa.{name}.action.{}", action.key)];
+                    let shape = [numbers.action_horizon(), action.width];
+                    assert_eq!(all.size()[1..], shape.map(|edge| edge as i64));
+                    let apart = difference(&action.values, &floats(&all.get(sample)));
                     assert!(
                         apart <= TOLERANCE,
                         "{name} {sample} {}: {apart:e}",

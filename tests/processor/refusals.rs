@@ -8,8 +8,6 @@ use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::processor::files::droid;
-
 const FILES: [&str; 8] = [
     "processor_config.json",
     "statistics.json",
@@ -24,7 +22,7 @@ const TAG: &str = "oxe_droid_relative_eef_relative_joint";
 
 /// Returns the files of case d, whose actions are relative, without weights.
 fn model() -> TempDir {
-    let source = droid();
+    let source = rig::fixture("gr00t/case_d_bf16_sharded_policy");
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("vlm")).unwrap();
     for name in FILES {
