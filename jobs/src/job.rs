@@ -248,9 +248,17 @@ impl Job {
         self.latency.is_none_or(|latency| latency.is_repeatable())
     }
 
+    /// Returns the number of its episodes; `None` for a job that does not count them.
+    pub fn episodes(&self) -> Option<u64> {
+        match self.length {
+            Length::Episodes(count) => Some(count),
+            Length::Steps(_) | Length::Policy => None,
+        }
+    }
+
     /// Returns whether `episode` is to be run.
     pub fn selects(&self, episode: u64) -> bool {
-        let is_there = !matches!(self.length, Length::Episodes(count) if count <= episode);
+        let is_there = self.episodes().is_none_or(|count| episode < count);
         is_there && self.only.as_ref().is_none_or(|only| only.has(episode))
     }
 

@@ -57,7 +57,6 @@ pub mod settings;
 pub mod setup;
 pub mod sha256;
 pub mod suites;
-pub mod suspects;
 pub mod table;
 pub mod threads;
 pub mod time;

@@ -21,20 +21,20 @@
 //! grow by half of what was done before: their number is logarithmic, and a run that ends at any
 //! point has run at most half more than the test needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Job, Length, Status};
+use crate::job::{Job, JobIndex, Length, Status};
 use crate::numbers::Numbers;
 use crate::placement::{Placement, Seat, Share};
+use crate::refusal::Refusal;
 
 pub mod lease;
-mod only;
-
-pub use only::Only;
 
 /// Rule that assigns jobs or episodes to ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -315,6 +315,132 @@ impl Work {
             job,
             ..self.clone()
         })
+    }
+}
+
+/// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Only(BTreeMap<String, Option<Numbers>>);
+
+impl Only {
+    /// Returns the selected jobs with their selected episodes, in the order of the file. They are
+    /// the jobs of the run, so they are numbered anew.
+    ///
+    /// # Errors
+    /// Refuses the first name or number that does not fit.
+    pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Refusal> {
+        for (name, numbers) in &self.0 {
+            let Some(job) = jobs.iter().find(|job| job.name == *name) else {
+                let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
+                return Err(Refusal::unknown("--only", "job", name, &names));
+            };
+            check(job, numbers.as_ref())?;
+        }
+        let mut chosen = Vec::new();
+        for job in jobs {
+            if let Some(only) = self.0.get(&job.name) {
+                let index = JobIndex(chosen.len());
+                let only = only.clone();
+                chosen.push(Job { index, only, ..job });
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+fn refused(reason: impl fmt::Display) -> Refusal {
+    Refusal::at("--only", reason)
+}
+
+fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), Refusal> {
+    let name = &job.name;
+    if job.status != Status::Pending {
+        let status = job.status.as_str();
+        return Err(refused(format_args!(
+            "job `{name}` is {status}, only pending jobs run"
+        )));
+    }
+    match (numbers.map(Numbers::last), job.length) {
+        (Some(found), Length::Episodes(count)) if found >= count => Err(refused(format_args!(
+            "job `{name}` has no episode {found}: it has {count}, numbered from 0"
+        ))),
+        (Some(_), Length::Steps(_) | Length::Policy) => Err(refused(format_args!(
+            "job `{name}` has no num_episodes, so its episodes cannot be chosen; use `{name}` \
+             alone"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl FromStr for Only {
+    type Err = Refusal;
+
+    /// A job that is named twice runs the episodes of both entries; an entry without numbers
+    /// selects the whole job.
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
+        for piece in text
+            .split(';')
+            .map(str::trim)
+            .filter(|piece| !piece.is_empty())
+        {
+            let (name, numbers) = entry(piece)?;
+            let joined = match (jobs.remove(&name), numbers) {
+                (None, numbers) => numbers,
+                (Some(Some(before)), Some(numbers)) => Some(before.union(&numbers)),
+                (Some(_), _) => None,
+            };
+            jobs.insert(name, joined);
+        }
+        if jobs.is_empty() {
+            return Err(Refusal::new(
+                "no job is named, expected `JOB` or `JOB:0,3-5`",
+            ));
+        }
+        Ok(Self(jobs))
+    }
+}
+
+/// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
+/// is taken as numbers.
+fn entry(piece: &str) -> Result<(String, Option<Numbers>), Refusal> {
+    let looks_like_numbers = |text: &str| {
+        text.chars()
+            .all(|letter| letter.is_ascii_digit() || ",- ".contains(letter))
+    };
+    match piece.rsplit_once(':') {
+        Some((name, numbers)) if looks_like_numbers(numbers) => {
+            Ok((name.trim().to_owned(), Some(numbers.parse()?)))
+        }
+        _ => Ok((piece.to_owned(), None)),
+    }
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (name, numbers)) in self.0.iter().enumerate() {
+            f.write_str(if nth > 0 { ";" } else { "" })?;
+            f.write_str(name)?;
+            if let Some(numbers) = numbers {
+                write!(f, ":{numbers}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for Only {
+    type Error = Refusal;
+
+    fn try_from(text: String) -> Result<Self, Refusal> {
+        text.parse()
+    }
+}
+
+impl From<Only> for String {
+    fn from(only: Only) -> Self {
+        only.to_string()
     }
 }
 

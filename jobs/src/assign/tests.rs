@@ -1,29 +1,27 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::file::parse;
+use crate::samples;
 
 const STATIC: [Assign; 2] = [Assign::Modulo, Assign::Block];
 
-fn entry(name: usize, length: &str, count: u64) -> serde_json::Value {
-    json!({"name": format!("j{name}"), "arena_env_args": {"environment": "reach"}, "policy_type": "zero_action",
-           length: count})
+/// Returns jobs of these lengths with these fields besides; 0 stands for a job in steps.
+fn jobs(lengths: &[u64], fields: &Value) -> Vec<Job> {
+    let entry = |(name, length): (usize, &u64)| {
+        let mut entry = fields.clone();
+        entry["name"] = format!("j{name}").into();
+        entry["num_episodes"] = Some(*length).filter(|length| *length > 0).into();
+        entry["num_steps"] = Some(7).filter(|_| *length == 0).into();
+        entry
+    };
+    samples::jobs(lengths.iter().enumerate().map(entry))
 }
 
-fn jobs(entries: Vec<serde_json::Value>) -> Vec<Job> {
-    parse(&json!({"jobs": entries})).unwrap()
-}
-
-/// Returns jobs of these lengths; 0 stands for a job in steps.
 fn of_lengths(lengths: &[u64]) -> Vec<Job> {
-    let entries = lengths.iter().enumerate().map(|(name, count)| match count {
-        0 => entry(name, "num_steps", 7),
-        count => entry(name, "num_episodes", *count),
-    });
-    jobs(entries.collect())
+    jobs(lengths, &json!({}))
 }
 
 /// Counts how often each job and episode is in the work of all ranks; a job in steps has episode 0.
@@ -31,12 +29,7 @@ fn counts(jobs: &[Job], assignment: Assignment, world: usize) -> BTreeMap<(usize
     let mut counts = BTreeMap::new();
     let placement = Placement::of_ranks(vec![0; world]);
     for work in (0..world).flat_map(|rank| work(jobs, &placement, assignment, rank)) {
-        let count = if let Length::Episodes(count) = work.job.length {
-            count
-        } else {
-            1
-        };
-        work.episodes(0..count)
+        work.episodes(0..work.job.episodes().unwrap_or(1))
             .for_each(|episode| *counts.entry((work.job.index.0, episode)).or_default() += 1);
     }
     counts
@@ -44,15 +37,10 @@ fn counts(jobs: &[Job], assignment: Assignment, world: usize) -> BTreeMap<(usize
 
 fn each_once(jobs: &[Job]) -> BTreeMap<(usize, u64), usize> {
     let episodes = |job: &Job| {
-        if let Length::Episodes(count) = job.length {
-            count
-        } else {
-            1
-        }
+        let index = job.index.0;
+        (0..job.episodes().unwrap_or(1)).map(move |episode| ((index, episode), 1))
     };
-    jobs.iter()
-        .flat_map(|job| (0..episodes(job)).map(|episode| ((job.index.0, episode), 1)))
-        .collect()
+    jobs.iter().flat_map(episodes).collect()
 }
 
 proptest! {
@@ -100,14 +88,16 @@ proptest! {
 
 /// Returns jobs of which some are shared; each has `total` environments.
 fn mixed(shared: &[bool], total: usize, episodes: u64) -> Vec<Job> {
-    let entries = shared.iter().enumerate().map(|(name, shared)| {
-        let mut entry = entry(name, "num_episodes", episodes);
-        if *shared {
-            entry["total_num_envs"] = total.into();
+    let mut jobs = jobs(
+        &vec![episodes; shared.len()],
+        &json!({"total_num_envs": total}),
+    );
+    for (job, is_shared) in jobs.iter_mut().zip(shared) {
+        if !is_shared {
+            (job.num_envs, job.total_num_envs) = (1, None);
         }
-        entry
-    });
-    jobs(entries.collect())
+    }
+    jobs
 }
 
 fn names(jobs: &[Job], assignment: Assignment, rank: usize, world: usize) -> Vec<String> {
@@ -227,70 +217,36 @@ mod part {
 }
 
 mod idle {
-    use serde_json::json;
-
     use super::*;
-    use crate::assign::{Work, work};
-    use crate::placement::Placement;
-    use crate::samples;
 
-    fn jobs(lengths: &[(&str, u64)]) -> Vec<Job> {
-        let fields = |(index, (word, length)): (usize, &(&str, u64))| {
-            let mut fields = json!({"name": format!("j{index}"), "num_episodes": null});
-            fields[*word] = (*length).into();
-            fields
-        };
-        samples::jobs(lengths.iter().enumerate().map(fields))
-    }
-
-    fn idle_of(lengths: &[(&str, u64)], world_size: usize, assign: Assign, shard: Shard) -> usize {
-        idle(&jobs(lengths), world_size, Assignment { assign, shard })
+    fn idle_of(length: u64, world_size: usize, assign: Assign, shard: Shard) -> usize {
+        idle(
+            &of_lengths(&[length]),
+            world_size,
+            Assignment { assign, shard },
+        )
     }
 
     #[test]
-    fn one_job_leaves_all_but_one_rank_idle_unless_its_episodes_are_dealt() {
-        let one = [("num_episodes", 50)];
-        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
-            assert_eq!(idle_of(&one, 4, assign, Shard::Jobs), 3, "{assign:?}");
-            assert_eq!(idle_of(&one, 4, assign, Shard::Episodes), 0, "{assign:?}");
-        }
-    }
-
-    #[test]
-    fn fewer_episodes_than_ranks_and_jobs_in_steps_leave_ranks_idle() {
-        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
-            assert_eq!(
-                idle_of(&[("num_episodes", 3)], 4, assign, Shard::Episodes),
-                1,
-                "{assign:?}"
-            );
-            assert_eq!(
-                idle_of(&[("num_steps", 100)], 4, assign, Shard::Episodes),
-                3,
-                "{assign:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn as_many_jobs_as_ranks_leave_none_idle() {
-        let four = [("num_episodes", 1); 4];
-        assert_eq!(idle_of(&four, 4, Assign::Modulo, Shard::Jobs), 0);
-        assert_eq!(idle_of(&four, 6, Assign::Block, Shard::Jobs), 2);
+    fn leases_leave_the_ranks_idle_for_which_there_is_no_unit() {
+        let idle = |length, shard| idle_of(length, 4, Assign::Dynamic, shard);
+        assert_eq!(idle(50, Shard::Jobs), 3);
+        assert_eq!(idle(50, Shard::Episodes), 0);
+        assert_eq!(idle(3, Shard::Episodes), 1);
+        assert_eq!(idle(0, Shard::Episodes), 3, "a job in steps");
     }
 
     #[test]
     fn a_large_launch_is_counted_in_one_pass_over_its_episodes() {
-        let many = [("num_episodes", 1_000_000)];
         for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
-            assert_eq!(idle_of(&many, 16_384, assign, Shard::Episodes), 0);
-            assert_eq!(idle_of(&many, 16_384, assign, Shard::Jobs), 16_383);
+            assert_eq!(idle_of(1_000_000, 16_384, assign, Shard::Episodes), 0);
+            assert_eq!(idle_of(1_000_000, 16_384, assign, Shard::Jobs), 16_383);
         }
     }
 
     #[test]
     fn the_ranks_that_are_counted_are_those_without_work() {
-        let jobs = jobs(&[("num_episodes", 3), ("num_steps", 9), ("num_episodes", 2)]);
+        let jobs = of_lengths(&[3, 0, 2]);
         for (assign, shard) in [
             (Assign::Modulo, Shard::Jobs),
             (Assign::Modulo, Shard::Episodes),
@@ -320,28 +276,19 @@ mod idle {
 }
 
 mod stages {
-    use proptest::prelude::*;
-    use serde_json::json;
-
     use super::*;
-    use crate::assign::work;
-    use crate::placement::Placement;
-    use crate::samples;
 
-    fn jobs(lengths: &[u64]) -> Vec<Job> {
-        let entry = |(index, length): (usize, &u64)| {
-            json!({"name": format!("j{index}"), "num_episodes": length,
-                   "arena_env_args": {"environment": "reach", "num_envs": 2}})
-        };
-        samples::jobs(lengths.iter().enumerate().map(entry))
+    fn of_two_envs(lengths: &[u64]) -> Vec<Job> {
+        let env_args = json!({"environment": "reach", "num_envs": 2});
+        jobs(lengths, &json!({"arena_env_args": env_args}))
     }
 
     #[test]
     fn stages_grow_by_half_of_what_was_done() {
         let by_job = Assignment::default();
-        let found = stages(&jobs(&[40, 12]), by_job, 1);
+        let found = stages(&of_two_envs(&[40, 12]), by_job, 1);
         assert_eq!(found, [0..5, 5..10, 10..15, 15..22, 22..33, 33..40]);
-        assert_eq!(stages(&jobs(&[40]), by_job, 1).len(), 1, "one job");
+        assert_eq!(stages(&of_two_envs(&[40]), by_job, 1).len(), 1, "one job");
     }
 
     #[test]
@@ -350,13 +297,13 @@ mod stages {
             assign: Assign::Dynamic,
             shard: Shard::Episodes,
         };
-        assert_eq!(stages(&jobs(&[40, 40]), by_episode, 8)[0], 0..16);
+        assert_eq!(stages(&of_two_envs(&[40, 40]), by_episode, 8)[0], 0..16);
     }
 
     #[test]
     fn a_job_that_is_over_has_no_part_of_a_later_stage() {
         let works = work(
-            &jobs(&[9, 4]),
+            &of_two_envs(&[9, 4]),
             &Placement::of_ranks(vec![0]),
             Assignment::default(),
             0,
@@ -376,7 +323,7 @@ mod stages {
         fn all_stages_of_all_ranks_have_every_episode_once(
             lengths in prop::collection::vec(1_u64..60, 1..4), ranks in 1_usize..4, by_episode: bool,
         ) {
-            let jobs = jobs(&lengths);
+            let jobs = of_two_envs(&lengths);
             let shard = if by_episode { Shard::Episodes } else { Shard::Jobs };
             let assignment = Assignment { shard, ..Assignment::default() };
             let placement = Placement::of_ranks(vec![0; ranks]);
@@ -395,5 +342,74 @@ mod stages {
                 prop_assert_eq!(&*found, &(0..*length).collect::<Vec<_>>());
             }
         }
+    }
+}
+
+mod only {
+    use super::*;
+
+    fn jobs() -> Vec<Job> {
+        samples::jobs([
+            json!({"name": "reach", "num_episodes": 6}),
+            json!({"name": "push", "num_episodes": 6, "status": "completed"}),
+            json!({"name": "walk", "num_episodes": null, "num_steps": 6}),
+        ])
+    }
+
+    fn choose(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
+        let only = text.parse::<Only>().map_err(|err| err.to_string())?;
+        let chosen = only.choose(jobs()).map_err(|err| err.to_string())?;
+        Ok(chosen
+            .into_iter()
+            .map(|job| (job.name, job.only.map(String::from)))
+            .collect())
+    }
+
+    #[test]
+    fn jobs_stay_in_the_order_of_the_file_and_numbers_are_joined() {
+        let chosen = choose("walk; reach:5,0,3-4, 1").unwrap();
+        let wanted = [
+            ("reach".to_owned(), Some("0-1,3-5".to_owned())),
+            ("walk".to_owned(), None),
+        ];
+        assert_eq!(chosen, wanted);
+        let expected = Some("0,2");
+        assert_eq!(choose("reach:0;reach:2").unwrap()[0].1.as_deref(), expected);
+        assert_eq!(choose("reach:0;reach").unwrap()[0].1, None);
+        let walk = "walk".parse::<Only>().unwrap().choose(jobs()).unwrap();
+        assert_eq!(walk[0].index, JobIndex(0), "the first of the run");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let refusal = |text: &str| choose(text).unwrap_err();
+        let found = refusal("raech");
+        assert_eq!(found, "--only: unknown job `raech`; did you mean `reach`?");
+        let all = "--only: unknown job `x:y`; expected one of reach, push, walk";
+        assert_eq!(refusal("x:y"), all);
+        let wanted = "--only: job `push` is completed, only pending jobs run";
+        assert_eq!(refusal("push"), wanted);
+        assert_eq!(
+            refusal("reach:2-6"),
+            "--only: job `reach` has no episode 6: it has 6, numbered from 0"
+        );
+        assert!(refusal("walk:1").starts_with("--only: job `walk` has no num_episodes, so its"));
+        assert_eq!(
+            refusal("reach:5-2"),
+            "`5-2` is not a list of episodes: expected numbers and ranges, for example `0,3-5`"
+        );
+        assert_eq!(
+            refusal("reach:"),
+            "`` is not a list of episodes: expected numbers and ranges, for example `0,3-5`"
+        );
+        assert!(refusal(" ; ").starts_with("no job is named"));
+    }
+
+    #[test]
+    fn a_choice_is_a_text_in_the_plan() {
+        let only: Only = "b;a:3,1".parse().unwrap();
+        assert_eq!(serde_json::to_value(&only).unwrap(), json!("a:1,3;b"));
+        let found = serde_json::from_value::<Only>(json!("a:1,3;b")).unwrap();
+        assert_eq!(found, only);
     }
 }

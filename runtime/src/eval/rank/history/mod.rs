@@ -10,8 +10,8 @@ use std::time::Duration;
 use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
 use jobs::plan::RunPlan;
+use jobs::progress::{Suspect, Suspects};
 use jobs::rank_env::RankEnv;
-use jobs::suspects::{Suspect, Suspects};
 use serde::{Deserialize, Serialize};
 use tcpstore::Store;
 

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use jobs::inputs;
 use jobs::job::{Job, Length};
 use jobs::journal::{JobStart, Line};
+use jobs::progress::Treatment;
 use jobs::serve_args::PolicyChoice;
-use jobs::suspects::Treatment;
 use jobs::time::rfc3339;
 use rustix::event::{PollFd, PollFlags, poll};
 

@@ -8,8 +8,7 @@ use jobs::inputs::versions;
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
 use jobs::layout::RecordFormat;
-use jobs::progress;
-use jobs::suspects::Suspects;
+use jobs::progress::{self, Suspects};
 use serde_json::Value;
 
 /// An attempt at a job.

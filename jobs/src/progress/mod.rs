@@ -1,8 +1,20 @@
-//! Determines from journal lines which work is done, which a resumed run skips, and which ends of a
-//! job are current.
+//! Determines from journal lines which work is done, which a resumed run skips, which ends of a job
+//! are current, and which episodes may have killed a rank: those that were running when it died.
+//!
+//! ```text
+//! deaths while it was running     0 ─► as usual
+//!                                 1 ─► alone, so that the next death names the culprit
+//!                        2 alone, 3 ─► an error, so that the rank can continue with the rest
+//! ```
+//! If a rank reports that its hardware failed, no episode is to blame.
+//!
+//! Only deaths within the current launch count, because the launcher saw them and restarted the
+//! rank. A power failure, or a user who kills everything, says nothing about an episode.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 
 use crate::file::MAX_EPISODES;
 use crate::job::{Job, JobIndex, Length, Status};
@@ -220,104 +232,132 @@ fn is_covered(envs: Range<usize>, by: &[Range<usize>]) -> bool {
     left.is_empty()
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
+/// Number of deaths after which an episode is given up.
+const DEATHS: u32 = 3;
 
-    use super::*;
-    use crate::journal::JobStart;
-    use crate::samples;
+/// Number of deaths while the episode ran alone after which it is given up.
+const DEATHS_ALONE: u32 = 2;
 
-    fn job(length: (&str, u64)) -> Job {
-        let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"},
-                               "policy_type": "scripted"});
-        entry[length.0] = length.1.into();
-        crate::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+/// How an episode is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// Together with other episodes.
+    Usual,
+    /// With no other episode running.
+    Alone,
+    /// Not again, after this many deaths.
+    GivenUp(u32),
+}
+
+/// An episode that may have killed its rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// Job of the episode.
+    pub job_index: JobIndex,
+    /// Number of the episode within the job.
+    pub episode: u64,
+    /// Number of deaths while it was running.
+    pub deaths: u32,
+    /// Number of those while it ran alone.
+    pub deaths_alone: u32,
+}
+
+/// The deaths that each episode is suspected of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspects {
+    suspects: BTreeMap<(JobIndex, u64), Suspect>,
+}
+
+impl Suspects {
+    /// Adds the lines of one journal, in their order.
+    pub fn add<'a>(&mut self, journal: impl IntoIterator<Item = &'a Line>) {
+        let mut launch = Suspects::default();
+        let mut under_way: BTreeMap<(JobIndex, u64), bool> = BTreeMap::new();
+        let mut has_ended = true;
+        for line in journal {
+            match line {
+                Line::Rank(start) => {
+                    let before = std::mem::take(&mut under_way);
+                    if start.restart == 0 {
+                        launch = Suspects::default();
+                    } else if !has_ended {
+                        for ((job, episode), alone) in before {
+                            let suspect = launch.suspect(job, episode);
+                            suspect.deaths += 1;
+                            suspect.deaths_alone += u32::from(alone);
+                        }
+                    }
+                    has_ended = false;
+                }
+                Line::RankEnd(end) => has_ended = end.failure.is_none() || end.is_hardware,
+                Line::EpisodeStart(start) => {
+                    under_way.insert((start.job_index, start.episode), start.alone);
+                }
+                Line::Episode(episode) => {
+                    under_way.remove(&(episode.job_index, episode.episode));
+                }
+                Line::EnvLost(lost) => {
+                    under_way.remove(&(lost.job_index, lost.episode));
+                }
+                Line::JobEnd(end) => under_way.retain(|(job, _), _| *job != end.job_index),
+                Line::JobStart(_) | Line::PolicyFiles(_) | Line::Decision(_) => {}
+            }
+        }
+        self.include(&launch);
     }
 
-    #[test]
-    fn the_status_before_a_launch_is_what_the_journals_have() {
-        let lines = [0, 1, 2, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
-        let about: Vec<_> = lines.iter().collect();
-        let of = |length, lines: &[&Line]| status_so_far(lines, &job(length));
-        assert_eq!(of(("num_episodes", 4), &[]), "pending");
-        assert_eq!(of(("num_episodes", 4), &about), "pending, 3 done");
-        assert_eq!(of(("num_episodes", 3), &about), "completed, 3 done");
-        assert_eq!(of(("num_steps", 90), &about), "pending");
-        let end = Line::JobEnd(Box::default());
-        let ended: Vec<_> = about.iter().copied().chain([&end]).collect();
-        assert_eq!(of(("num_steps", 90), &ended), "completed, 3 done");
-    }
-
-    #[test]
-    fn a_launch_that_finds_all_done_knows_when_the_last_episode_ended() {
-        let jobs = [job(("num_episodes", 2))];
-        let at = |minute: u64| format!("2026-11-21T10:{minute:02}:00.000Z");
-        let episode = |number, minute| {
-            let mut episode = samples::episode(0, "a", number);
-            episode.ended = at(minute);
-            Line::from(episode)
-        };
-        let start = |minute| {
-            Line::JobStart(JobStart {
-                started: at(minute),
-                ..JobStart::default()
-            })
-        };
-        let mut lines = vec![start(1), episode(1, 5), episode(0, 3)];
-        assert_eq!(done_before(&lines, &jobs, &at(9)), Some(at(5)));
-        assert_eq!(done_before(&lines[..2], &jobs, &at(9)), None, "one is left");
-        assert_eq!(
-            done_before(&lines, &jobs, &at(1)),
-            None,
-            "run by this launch"
-        );
-        lines.push(start(10));
-        assert_eq!(
-            done_before(&lines, &jobs, &at(9)),
-            None,
-            "another rank runs it"
-        );
-        assert_eq!(done_before(&[], &jobs, &at(9)), None);
-    }
-
-    #[test]
-    fn a_part_that_only_selects_is_complete_without_the_rest() {
-        let mut part = job(("num_episodes", 9));
-        part.only = Some("1-2".parse().unwrap());
-        let lines = [1, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
-        let about: Vec<_> = lines.iter().collect();
-        assert_eq!(status_so_far(&about, &part), "completed, 2 done");
-        assert_eq!(status_so_far(&about[..1], &part), "pending, 1 done");
-        part.status = Status::Failed;
-        assert_eq!(status_so_far(&about, &part), "failed");
-    }
-
-    #[test]
-    fn a_job_of_which_a_part_is_selected_is_finished_with_that_part() {
-        let mut part = job(("num_episodes", 9));
-        let lines = [1, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
-        assert!(!finished(&lines, &part, None));
-        part.only = Some("1-2".parse().unwrap());
-        assert!(finished(&lines, &part, None));
-        part.only = Some("2-3".parse().unwrap());
-        assert!(
-            !finished(&lines, &part, None),
-            "3 is missing, and 1 does not count"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_covered_is_what_a_look_at_each_says(
-            envs in (0usize..12, 0usize..12), by in proptest::collection::vec((0usize..12, 0usize..12), 0..5)
-        ) {
-            let (envs, by) = (envs.0..envs.1, by.into_iter().map(|(first, end)| first..end).collect::<Vec<_>>());
-            let wanted = envs.clone().all(|env| by.iter().any(|other| other.contains(&env)));
-            prop_assert_eq!(is_covered(envs, &by), wanted);
+    /// Adds the deaths of other journals.
+    pub fn include(&mut self, others: &Self) {
+        for other in others.suspects.values() {
+            let known = self.suspect(other.job_index, other.episode);
+            known.deaths = known.deaths.saturating_add(other.deaths);
+            known.deaths_alone = known.deaths_alone.saturating_add(other.deaths_alone);
         }
     }
+
+    /// Returns the episodes with their deaths, to send them to another rank.
+    pub fn list(&self) -> Vec<Suspect> {
+        self.suspects.values().copied().collect()
+    }
+
+    /// Reads what [`Suspects::list`] has returned.
+    pub fn from_list(suspects: &[Suspect]) -> Self {
+        let entry = |suspect: &Suspect| ((suspect.job_index, suspect.episode), *suspect);
+        Self {
+            suspects: suspects.iter().map(entry).collect(),
+        }
+    }
+
+    /// Returns how an episode is to be run.
+    pub fn standing(&self, job: JobIndex, episode: u64) -> Treatment {
+        match self.suspects.get(&(job, episode)) {
+            None => Treatment::Usual,
+            Some(one) if one.deaths >= DEATHS || one.deaths_alone >= DEATHS_ALONE => {
+                Treatment::GivenUp(one.deaths)
+            }
+            Some(_) => Treatment::Alone,
+        }
+    }
+
+    /// Returns the episodes of a job that are not to be run as usual.
+    pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
+        self.suspects
+            .keys()
+            .filter(|(other, _)| *other == job)
+            .map(|(_, episode)| *episode)
+            .collect()
+    }
+
+    /// Returns the suspect that an episode is, without deaths if it was none so far.
+    fn suspect(&mut self, job_index: JobIndex, episode: u64) -> &mut Suspect {
+        let none = Suspect {
+            job_index,
+            episode,
+            ..Suspect::default()
+        };
+        self.suspects.entry((job_index, episode)).or_insert(none)
+    }
 }
+
+#[cfg(test)]
+mod tests;
