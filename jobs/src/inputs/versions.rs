@@ -18,7 +18,7 @@ use crate::files;
 use crate::inputs::Lookup;
 use crate::inputs::imports::{folders, normalized};
 use crate::job::Job;
-use crate::journal::{self, Line};
+use crate::journal::{self, Line, Lines};
 
 /// Settings of a job in journals with versions by package.
 pub const VERSIONS: [&str; 2] = ["env_versions", "policy_versions"];
@@ -81,9 +81,9 @@ pub(crate) fn recorded(journals: &Path) -> BTreeMap<String, BTreeMap<String, Val
         let Ok(file) = files::open(&path) else {
             continue;
         };
-        let (mut file, mut line) = (BufReader::new(file.take(MOST_BYTES)), Vec::new());
-        while journal::read_line(&mut file, &mut line).is_ok() && line.ends_with(b"\n") {
-            if let Ok(Line::JobStart(start)) = serde_json::from_slice(&line) {
+        let mut lines = Lines::of(BufReader::new(file.take(MOST_BYTES)));
+        while let Ok(Some((_, text))) = lines.next() {
+            if let Ok(Line::JobStart(start)) = serde_json::from_slice(text) {
                 recorded.insert(start.job, start.settings);
             }
         }

@@ -14,14 +14,12 @@ use std::path::{Path, PathBuf};
 use crate::episode::DemoRef;
 use crate::files;
 
-mod decision;
 mod line;
 mod stamp;
 
-pub use decision::{Claim, Decision, Question, Verdict};
 pub use line::{
-    Blame, EPISODE, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
-    ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart,
+    Blame, Claim, Decision, EPISODE, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles,
+    Quantiles, Question, ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart, Verdict,
 };
 pub(crate) use stamp::AcceptedJob;
 pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps};
@@ -51,15 +49,15 @@ impl Contents {
     /// # Errors
     /// Returns the errors of the reader, and an error for a line longer than [`MAX_LINE_BYTES`].
     pub fn of(journal: impl BufRead, accepted: &Accepted) -> io::Result<Self> {
-        let mut contents = Self::default();
-        contents.torn = lines(journal, |number, text| {
+        let (mut contents, mut lines) = (Self::default(), Lines::of(journal));
+        while let Some((number, text)) = lines.next()? {
             match accepted.judge(text) {
                 Ok((line, LineOrigin::Own)) => contents.lines.push(line),
                 Ok(_) => contents.foreign.push(number),
                 Err(_) => contents.damaged.push(number),
             }
-            Ok(())
-        })?;
+        }
+        contents.torn = lines.line.len() as u64;
         Ok(contents)
     }
 }
@@ -125,8 +123,8 @@ pub fn read_all(folder: &Path, accepted: &Accepted) -> io::Result<Vec<Contents>>
 /// # Errors
 /// Returns an error if the file cannot be read.
 pub fn read(path: &Path, accepted: &Accepted) -> io::Result<Contents> {
-    let journal = BufReader::new(open_to_read(path)?);
-    Contents::of(journal, accepted).map_err(|err| naming(path, &err))
+    let contents = files::open(path).and_then(|file| Contents::of(BufReader::new(file), accepted));
+    contents.map_err(|err| naming(path, &err))
 }
 
 /// Parses a line. That of an episode, of which there may be a million, takes no detour through its
@@ -147,12 +145,13 @@ fn parsed(text: &[u8]) -> serde_json::Result<Line> {
 /// # Errors
 /// Returns the errors of the file system.
 pub(crate) fn each(path: &Path, mut on: impl FnMut(Line, &[u8])) -> io::Result<()> {
-    each_line(path, |_, text| {
+    let mut lines = Lines::open(path)?;
+    while let Some((_, text)) = lines.next().map_err(|err| naming(path, &err))? {
         if let Ok(line) = parsed(text) {
             on(line, text);
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Returns the demonstrations that the journals of a folder name, also those of lines that do not
@@ -172,34 +171,53 @@ pub fn demos(folder: &Path) -> io::Result<BTreeSet<DemoRef>> {
     Ok(demos)
 }
 
-/// Calls `on` for every complete line that is not empty, with its number from 1.
-///
-/// # Errors
-/// Returns the errors of the file system and of `on`, after which no further line is read.
-pub(crate) fn each_line(
-    path: &Path,
-    on: impl FnMut(usize, &[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let journal = BufReader::new(open_to_read(path)?);
-    lines(journal, on)
-        .map(drop)
-        .map_err(|err| naming(path, &err))
+/// The complete lines of a journal that are not empty.
+pub(crate) struct Lines<J> {
+    journal: J,
+    number: usize,
+    /// The last line that was read; in the end, what there is of a torn one.
+    line: Vec<u8>,
 }
 
-/// Does the same with a journal that is open. Returns the number of bytes of a torn last line.
-fn lines(
-    mut journal: impl BufRead,
-    mut on: impl FnMut(usize, &[u8]) -> io::Result<()>,
-) -> io::Result<u64> {
-    let (mut number, mut line) = (0, Vec::new());
-    loop {
-        read_line(&mut journal, &mut line)?;
-        number += 1;
-        match line.strip_suffix(b"\n") {
-            None => return Ok(line.len() as u64),
-            Some(b"") => {}
-            Some(text) => on(number, text)?,
+impl Lines<BufReader<File>> {
+    /// Opens a journal to read it.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, with the path.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = files::open(path).map_err(|err| naming(path, &err))?;
+        Ok(Self::of(BufReader::new(file)))
+    }
+}
+
+impl<J: BufRead> Lines<J> {
+    pub(crate) fn of(journal: J) -> Self {
+        let (number, line) = (0, Vec::new());
+        Self {
+            journal,
+            number,
+            line,
         }
+    }
+
+    /// Returns the next line, without its end, and its number from 1.
+    ///
+    /// # Errors
+    /// Returns the errors of [`read_line`].
+    pub(crate) fn next(&mut self) -> io::Result<Option<(usize, &[u8])>> {
+        loop {
+            read_line(&mut self.journal, &mut self.line)?;
+            self.number += 1;
+            match self.line.as_slice() {
+                b"\n" => {}
+                [.., b'\n'] => break,
+                _ => return Ok(None),
+            }
+        }
+        Ok(self
+            .line
+            .strip_suffix(b"\n")
+            .map(|text| (self.number, text)))
     }
 }
 
@@ -224,10 +242,6 @@ pub fn too_long() -> io::Error {
         ErrorKind::InvalidData,
         format!("it has a line of more than {MAX_LINE_BYTES} bytes"),
     )
-}
-
-fn open_to_read(path: &Path) -> io::Result<File> {
-    crate::files::open(path).map_err(|err| naming(path, &err))
 }
 
 /// Adds the path of the file to an error.
@@ -267,34 +281,13 @@ pub fn is_held(path: &Path) -> bool {
 /// Returns an error if the folder or a file exists and cannot be read.
 pub fn begun(folder: &Path) -> io::Result<bool> {
     for path in files(folder)? {
-        let mut file = BufReader::new(open_to_read(&path)?);
-        let mut line = Vec::new();
-        loop {
-            read_line(&mut file, &mut line).map_err(|err| naming(&path, &err))?;
-            match &line[..] {
-                [.., b'\n'] if line.len() > 1 => return Ok(true),
-                [b'\n'] => {}
-                _ => break,
-            }
+        let mut lines = Lines::open(&path)?;
+        let first = lines.next().map_err(|err| naming(&path, &err))?;
+        if first.is_some() {
+            return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// Returns the first rank start found in the journals of a folder. Reads one line of each journal.
-///
-/// # Errors
-/// Returns an error if the folder or a file exists and cannot be read.
-pub fn first_rank(folder: &Path) -> io::Result<Option<RankStart>> {
-    for path in files(folder)? {
-        let mut line = Vec::new();
-        read_line(&mut BufReader::new(open_to_read(&path)?), &mut line)
-            .map_err(|err| naming(&path, &err))?;
-        if let Ok(Line::Rank(start)) = serde_json::from_slice(&line) {
-            return Ok(Some(*start));
-        }
-    }
-    Ok(None)
 }
 
 /// The journal of one rank, open for appending.

@@ -35,31 +35,6 @@ fn all(folder: &Path) -> io::Result<Vec<Contents>> {
 }
 
 #[test]
-fn what_is_appended_is_read_back() {
-    let (dir, path) = folder();
-    let lines = [episode(0), episode(1)];
-    let mut journal = Journal::open(&path).unwrap();
-    lines.iter().for_each(|line| journal.append(line).unwrap());
-    let contents = Contents {
-        lines: lines.to_vec(),
-        ..Contents::default()
-    };
-    assert_eq!(all(dir.path()).unwrap(), [contents]);
-}
-
-#[test]
-fn a_torn_line_is_cut_off_by_the_next_writer() {
-    let (_dir, path) = folder();
-    Journal::open(&path).unwrap().append(&episode(0)).unwrap();
-    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-    file.write_all(b"{\"type\":\"epi").unwrap();
-    let read = || parse(&std::fs::read(&path).unwrap());
-    assert_eq!(read().torn, 12);
-    Journal::open(&path).unwrap().append(&episode(1)).unwrap();
-    assert_eq!(read().lines, [episode(0), episode(1)]);
-}
-
-#[test]
 fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waited_for() {
     let (dir, path) = folder();
     Journal::open(&path).unwrap().append(&episode(0)).unwrap();
@@ -74,11 +49,7 @@ fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waite
     std::fs::remove_file(&path).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.unwrap().success());
-    for told in [
-        all(dir.path()).unwrap_err(),
-        begun(dir.path()).unwrap_err(),
-        first_rank(dir.path()).unwrap_err(),
-    ] {
+    for told in [all(dir.path()).unwrap_err(), begun(dir.path()).unwrap_err()] {
         let told = told.to_string();
         let wanted = "it is a FIFO, expected a regular file";
         assert!(told.contains(wanted), "{told}");
@@ -235,25 +206,6 @@ fn lines_that_share_a_sync_are_there_before_it() {
 }
 
 #[test]
-fn the_first_life_of_a_rank_is_found_without_reading_on() {
-    let dir = tempfile::tempdir().unwrap();
-    assert_eq!(first_rank(dir.path()).unwrap(), None);
-    std::fs::write(dir.path().join("journal_rank0.jsonl"), b"{\"type\":\"ra").unwrap();
-    let mut journal = Journal::open(&dir.path().join("journal_rank1.jsonl")).unwrap();
-    let start = RankStart {
-        rank: 1,
-        threads: Some(7),
-        rounding: [("MKL_CBWR".to_owned(), "COMPATIBLE".to_owned())].into(),
-        ..RankStart::default()
-    };
-    journal
-        .append(&Line::Rank(Box::new(start.clone())))
-        .unwrap();
-    journal.append(&episode(0)).unwrap();
-    assert_eq!(first_rank(dir.path()).unwrap(), Some(start));
-}
-
-#[test]
 fn a_folder_is_begun_when_a_journal_has_a_whole_line() {
     let dir = tempfile::tempdir().unwrap();
     assert!(!begun(dir.path()).unwrap() && !begun(&dir.path().join("none")).unwrap());
@@ -305,4 +257,29 @@ fn the_stamp_of_a_line_is_its_end_whatever_the_line_has() {
     }
     let reordered = br#"{"run":"5f1c","type":"x"}"#;
     assert_eq!(Stamp::of(reordered).run.as_deref(), Some("5f1c"));
+}
+
+#[test]
+fn a_claim_is_two_counts() {
+    let claim: Claim = "462/500".parse().unwrap();
+    assert_eq!((claim.solved, claim.episodes), (462, 500));
+    assert_eq!(claim.to_string(), "462 of 500 (92.4 %)");
+    assert!("0/1".parse::<Claim>().is_ok());
+}
+
+#[test]
+fn anything_else_is_refused() {
+    for text in [
+        "",
+        "92.4",
+        "92.4%",
+        "501/500",
+        "0/0",
+        "-1/5",
+        "1/2/3",
+        "1/1000001",
+    ] {
+        let told = text.parse::<Claim>().unwrap_err().to_string();
+        assert!(told.contains("expected SOLVED/EPISODES"), "{told}");
+    }
 }

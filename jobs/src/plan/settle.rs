@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::count::counted;
 use crate::job::Job;
-use crate::journal::{self, Line};
+use crate::journal::{self, Line, Lines};
 use crate::launch;
 use crate::launch::PlanLock;
 use crate::layout::{RunFolder, beside, write_whole};
@@ -286,16 +286,19 @@ pub(super) fn done(journals: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>
 /// Returns whether an episode or a job has ended, so that its results would be lost under other
 /// jobs. Damaged lines and unreadable journals count as results. Reads no further than the first.
 fn has_results(journals: &Path) -> bool {
-    // A result ends the reading as an error does.
-    let no_result = |_, text: &[u8]| match is_result(&serde_json::from_slice(text)?) {
-        true => Err(ErrorKind::AlreadyExists.into()),
-        false => Ok(()),
+    let has_one = |path: PathBuf| -> io::Result<bool> {
+        let mut lines = Lines::open(&path)?;
+        while let Some((_, text)) = lines.next()? {
+            if is_result(&serde_json::from_slice(text)?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     };
-    let no_results = |paths: Vec<PathBuf>| {
-        let mut paths = paths.iter();
-        paths.try_for_each(|path| journal::each_line(path, no_result))
-    };
-    journal::files(journals).and_then(no_results).is_err()
+    let paths = journal::files(journals);
+    paths.map_or(true, |paths| {
+        paths.into_iter().any(|path| has_one(path).unwrap_or(true))
+    })
 }
 
 fn is_result(line: &Line) -> bool {
