@@ -221,7 +221,7 @@ fn job(
 ///
 /// # Errors
 /// Refuses it with the reason why it cannot.
-fn check_name(name: &str) -> Result<(), Refusal> {
+pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     let reason = if name.is_empty() {
         "it is empty"
     } else if name.len() > 200 {

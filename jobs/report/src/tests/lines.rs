@@ -22,7 +22,7 @@ pub(crate) fn at(second: u64) -> String {
 /// Returns a plan of jobs with these fields.
 pub(crate) fn plan(fields: impl IntoIterator<Item = Value>) -> RunPlan {
     RunPlan {
-        schema: "rrun/plan/3".to_owned(),
+        schema: "rrun/plan/4".to_owned(),
         jobs_file: "jobs.json".to_owned(),
         seed: 42,
         world_size: 2,

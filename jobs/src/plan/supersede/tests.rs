@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::journal::{Journal, Line, RankStart};
@@ -191,102 +191,77 @@ fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
     begun(&RunFolder::new(whole.path()));
     now().settle(&RunFolder::new(whole.path()), true).unwrap();
     let wanted: BTreeSet<String> = files(whole.path()).into_keys().collect();
-    for made in 0.. {
+    for made in 0..=5 {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
         let before = begun(&folder);
         let next = now();
-        let decided = prepare(&folder, &next, &Difference::between(&before, &next)).unwrap();
-        let moves = fs::read(decided.join(MOVES)).unwrap();
-        let moves: Vec<Move> = serde_json::from_slice(&moves).unwrap();
-        for step in moves.iter().take(made) {
-            step.make(folder.root()).unwrap();
-        }
-        if made > moves.len() {
-            fs::remove_dir(decided.join(NEXT)).unwrap();
+        let decided = decide(&folder, now(), &Difference::between(&before, &next)).unwrap();
+        let (to, jobs) = (
+            superseded(&folder, 1),
+            ["a", "c"].map(|name| folder.job(name)),
+        );
+        let leaving = jobs.into_iter().chain([folder.report(), folder.journals()]);
+        leaving
+            .take(made)
+            .for_each(|path| away(&path, &to).unwrap());
+        if made == 5 {
+            let moving = decided.moving.as_ref().unwrap();
+            carry(&next, moving, [&to.journals(), &folder.journals()]).unwrap();
         }
         let notes = now().check(&folder, false).unwrap();
         assert!(notes.is_empty(), "it is seen after {made} moves: {notes:?}");
+        let other = plan(&[("a", 9, "")]).check(&folder, false);
+        assert!(other.is_err(), "results would be lost after {made} moves");
         let again = now().settle(&folder, false).unwrap();
         assert_eq!(done(&folder), stays(), "{made}");
         let found: BTreeSet<String> = files(dir.path()).into_keys().collect();
         assert_eq!(found, wanted, "{made}");
-        assert_eq!(again.jobs, next.jobs);
-        if made > moves.len() {
-            break;
-        }
-    }
-}
-
-/// Settles a run folder of another user that has these moves in `superseded/1`; returns the error
-/// message.
-fn moved(moves: &Value) -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(&dir.path().join("run"));
-    let before = begun(&folder);
-    let place = folder.superseded().join("1");
-    fs::create_dir_all(place.join(NEXT)).unwrap();
-    fs::write(place.join("plan.json"), "planted").unwrap();
-    fs::write(place.join(MOVES), moves.to_string()).unwrap();
-    let told = before
-        .settle(&folder, false)
-        .map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
-    (dir, told)
-}
-
-#[test]
-fn a_move_that_no_run_of_ours_makes_is_refused_and_nothing_is_moved() {
-    for (from, to) in [
-        ("superseded/1/plan.json", "../EVIL"),
-        ("superseded/1/plan.json", "/tmp/rrun-EVIL"),
-        ("superseded/1/plan.json", "a/dataset"),
-        ("../victim", "superseded/1/victim"),
-        ("/etc/hostname", "superseded/1/hostname"),
-        ("a/dataset", "superseded/1/a/dataset"),
-        ("..", "superseded/1/.."),
-        ("", "superseded/1/"),
-        ("a", "superseded/2/a"),
-        ("superseded/1/.next/journal", "plan.json"),
-    ] {
-        let (dir, told) = moved(&json!([{"from": from, "to": to}]));
-        let wanted = "which rrun never does";
-        assert!(told.contains(wanted), "{from} to {to}: {told}");
-        assert!(dir.path().join("run/a/dataset").exists() && !dir.path().join("EVIL").exists());
+        assert_eq!((again.jobs, again.moving), (next.jobs, None));
     }
 }
 
 #[test]
-fn a_link_in_the_place_of_superseded_is_neither_followed_nor_cleared() {
+fn a_link_in_the_place_of_superseded_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let elsewhere = dir.path().join("elsewhere");
     let folder = RunFolder::new(&dir.path().join("run"));
-    begun(&folder);
-    fs::create_dir_all(elsewhere.join("7.new")).unwrap();
-    fs::write(elsewhere.join("7.new/precious"), "").unwrap();
+    let before = begun(&folder);
+    fs::create_dir_all(elsewhere.join("1")).unwrap();
     std::os::unix::fs::symlink(&elsewhere, folder.superseded()).unwrap();
-    let told = now().settle(&folder, true).unwrap_err().to_string();
-    let wanted = "it is not a folder, or it is a link to one";
-    assert!(told.contains(wanted), "{told}");
-    assert!(elsewhere.join("7.new/precious").exists());
+    let refused = |plan: RunPlan| {
+        let told = plan.settle(&folder, true).unwrap_err().to_string();
+        let wanted = "it is not a folder, or it is a link to one";
+        assert!(told.contains(wanted), "{told}");
+        assert_eq!(files(&elsewhere), BTreeMap::new());
+    };
+    refused(now());
+    // Another user may have written that a move was interrupted.
+    let (to, jobs) = (1, vec!["a".to_owned()]);
+    let moving = Some(Moving { to, jobs });
+    let theirs = RunPlan { moving, ..before };
+    theirs.write(&folder).unwrap();
+    refused(RunPlan {
+        moving: None,
+        ..theirs
+    });
+    assert!(folder.job("a").exists());
 }
 
 #[test]
-fn what_was_prepared_and_not_decided_on_is_undone() {
+fn what_was_prepared_and_not_decided_on_is_in_nobodys_way() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
     let before = begun(&folder);
-    let old = files(dir.path());
-    let decided = prepare(&folder, &now(), &Difference::between(&before, &now())).unwrap();
-    // This is the state that a process leaves which is killed before the rename.
-    let prepared = folder.superseded().join(format!("1.{PREPARED}"));
-    fs::rename(&decided, &prepared).unwrap();
-    fs::remove_file(prepared.join(MOVES)).unwrap();
-    assert!(now().check(&folder, false).is_err());
+    // A process that is killed before it decides leaves this.
+    let prepared = superseded(&folder, 1);
+    fs::create_dir_all(prepared.root()).unwrap();
+    fs::write(prepared.plan(), "{}").unwrap();
     let same = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")]);
     assert_eq!(same.settle(&folder, false).unwrap(), before);
-    let mut now = files(dir.path());
-    now.remove("plan.lock");
-    assert_eq!(now, old);
+    now().settle(&folder, true).unwrap();
+    assert_eq!(RunPlan::read(&prepared).unwrap(), before);
+    assert!(!superseded(&folder, 2).root().exists());
 }
 
 #[test]
