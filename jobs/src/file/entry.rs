@@ -174,10 +174,9 @@ fn check_variant(variant: &Variant) -> Result<(), Wrong> {
 /// as the episodes or steps that they amount to. Selected episodes (`--only`) are no field of a jobs
 /// file.
 pub fn entry(job: &Job) -> Map<String, Value> {
-    let (num_episodes, num_steps) = match job.length {
-        Length::Episodes(count) => (Some(count), None),
-        Length::Steps(count) => (None, Some(count)),
-        Length::Policy => (None, None),
+    let num_steps = match job.length {
+        Length::Steps(count) => Some(count),
+        Length::Episodes(_) | Length::Policy => None,
     };
     let mut env_args = given(json!({
         "environment": job.environment,
@@ -192,7 +191,7 @@ pub fn entry(job: &Job) -> Map<String, Value> {
         "arena_env_args": env_args,
         "policy_type": job.policy_type,
         "policy_config_dict": filled(&job.policy_config),
-        "num_episodes": num_episodes,
+        "num_episodes": job.episodes(),
         "num_steps": num_steps,
         "num_rebuilds": Some(job.num_rebuilds).filter(|rebuilds| *rebuilds > 1),
         "total_num_envs": job.total_num_envs,

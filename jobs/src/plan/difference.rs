@@ -21,19 +21,6 @@ const NAMED: usize = 3;
 /// Number of characters that are shown of a value.
 const LETTERS: usize = 60;
 
-/// What happens to a job of the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobFate {
-    /// The job is unchanged.
-    Same,
-    /// Its finished episodes stay, but the number of episodes has changed.
-    Kept(Vec<FieldChange>),
-    /// Its results would differ, so it starts over.
-    Changed(Vec<FieldChange>),
-    /// The job is no longer in the jobs file.
-    Removed,
-}
-
 /// A job of the run, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComparedJob {
@@ -44,21 +31,18 @@ pub struct ComparedJob {
     /// Number of episodes in the new plan; `None` if the job was removed or is not counted in
     /// episodes.
     pub episodes: Option<u64>,
-    /// What happens to the job.
-    pub fate: JobFate,
+    /// What of it has changed; if anything but the number of its episodes has, it starts over.
+    pub changes: Vec<FieldChange>,
 }
 
 impl ComparedJob {
     /// Returns whether its files and journal lines stay in the run.
     pub fn stays(&self) -> bool {
-        matches!(self.fate, JobFate::Same | JobFate::Kept(_))
+        self.after.is_some() && self.changes.iter().all(FieldChange::is_coverage)
     }
 
-    fn fields(&self) -> &[FieldChange] {
-        match &self.fate {
-            JobFate::Kept(fields) | JobFate::Changed(fields) => fields,
-            JobFate::Same | JobFate::Removed => &[],
-        }
+    fn is_same(&self) -> bool {
+        self.after.is_some() && self.changes.is_empty()
     }
 }
 
@@ -79,21 +63,17 @@ impl Difference {
         let before: HashSet<&str> = run.jobs.iter().map(|job| job.name.as_str()).collect();
         let compare = |job: &Job| {
             let other = by_name.get(job.name.as_str());
-            let fate = other.map_or(JobFate::Removed, |other| {
-                let mut fields =
-                    Identity::of(job, run.seed).differences(&Identity::of(other, now.seed));
-                fields.extend(now.input_changes(run, other));
-                match () {
-                    () if fields.is_empty() => JobFate::Same,
-                    () if fields.iter().all(FieldChange::is_coverage) => JobFate::Kept(fields),
-                    () => JobFate::Changed(fields),
-                }
+            let changes = other.map(|other| {
+                let then = Identity::of(job, run.seed);
+                let mut changes = then.differences(&Identity::of(other, now.seed));
+                changes.extend(now.input_changes(run, other));
+                changes
             });
             ComparedJob {
                 name: job.name.clone(),
                 after: other.map(|job| job.index),
                 episodes: other.and_then(|job| job.episodes()),
-                fate,
+                changes: changes.unwrap_or_default(),
             }
         };
         let added = now
@@ -108,7 +88,7 @@ impl Difference {
 
     /// Returns whether both plans have the same jobs; their order does not matter.
     pub fn is_none(&self) -> bool {
-        self.added.is_empty() && self.jobs.iter().all(|job| job.fate == JobFate::Same)
+        self.added.is_empty() && self.jobs.iter().all(ComparedJob::is_same)
     }
 
     /// Returns whether the jobs that both plans have come in another order.
@@ -123,7 +103,7 @@ impl Difference {
         let mut groups: BTreeMap<&FieldChange, Vec<&str>> = BTreeMap::new();
         let mut order: Vec<&FieldChange> = Vec::new();
         for job in &self.jobs {
-            for field in job.fields() {
+            for field in &job.changes {
                 let group = groups.entry(field).or_default();
                 if group.is_empty() {
                     order.push(field);
@@ -131,7 +111,7 @@ impl Difference {
                 group.push(&job.name);
             }
         }
-        let removed = self.jobs.iter().filter(|job| job.fate == JobFate::Removed);
+        let removed = self.jobs.iter().filter(|job| job.after.is_none());
         let removed: Vec<_> = removed.map(|job| job.name.as_str()).collect();
         let added: Vec<_> = self.added.iter().map(String::as_str).collect();
         let changed = order.into_iter();

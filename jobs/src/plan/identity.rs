@@ -3,13 +3,14 @@
 //! id of the run tell which journal lines are results of a plan.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use crate::job::{Job, Length};
 use crate::journal::{Accepted, AcceptedJob, Provenance, Stamp, Stamps};
 use crate::plan::RunPlan;
+use crate::plan::difference::Difference;
 use crate::policies::{canonical_policy, is_of_place};
 use crate::{file, sha256, tree};
 
@@ -237,11 +238,14 @@ impl RunPlan {
         is_known
     }
 
-    /// Takes over the fingerprints of `found` for the jobs in `staying`, by name.
-    pub(super) fn known_as(mut self, found: &Self, staying: &BTreeSet<&str>) -> Self {
-        let mut known = found.known_by();
-        known.jobs.retain(|name, _| staying.contains(name.as_str()));
-        self.provenance = known;
+    /// Takes over the fingerprints of `found` for the jobs that stay.
+    pub(super) fn known_as(mut self, found: &Self, difference: &Difference) -> Self {
+        let staying = difference.jobs.iter().filter(|job| job.stays());
+        let staying: HashSet<&str> = staying.map(|job| job.name.as_str()).collect();
+        self.provenance = found.known_by();
+        self.provenance
+            .jobs
+            .retain(|name, _| staying.contains(name.as_str()));
         self.provenance = self.known_by();
         self
     }

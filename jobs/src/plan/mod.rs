@@ -44,7 +44,7 @@ mod resumed;
 mod settle;
 mod supersede;
 
-pub use difference::{ComparedJob, Difference, InputsNow, JobFate};
+pub use difference::{ComparedJob, Difference, InputsNow};
 pub use identity::{FieldChange, Identity, fingerprint, joined as joined_provenance};
 pub(crate) use quick::{quick_folder, shortened};
 pub use resumed::{Git, Resumed};

@@ -42,14 +42,12 @@ impl RunPlan {
         if !folder.plan().exists() {
             self.begin(folder)?;
         }
-        let mut found = Self::read(folder)?;
-        if found.moving.is_some() {
-            let _lock = PlanLock::to_change(folder).map_err(&io)?;
-            found = supersede::finish(folder, Self::read(folder)?).map_err(&io)?;
-        }
-        self.settle_inputs(&found, folder, begun(&folder.journals()));
-        if self.renewed(&found).is_as(&found) && Difference::between(&found, &self).is_none() {
-            return Ok(found);
+        let found = Self::read(folder)?;
+        if found.moving.is_none() {
+            self.settle_inputs(&found, folder, begun(&folder.journals()));
+            if self.renewed(&found).is_as(&found) && Difference::between(&found, &self).is_none() {
+                return Ok(found);
+            }
         }
         let _lock = PlanLock::to_change(folder).map_err(&io)?;
         self.change(folder, accept)
@@ -85,7 +83,7 @@ impl RunPlan {
     }
 
     /// Continues the run under the lock. The plan in the folder differs from this one, or did a
-    /// moment ago.
+    /// moment ago, or has left something to move.
     fn change(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
         let io = unusable(folder);
         let found = supersede::finish(folder, Self::read(folder)?).map_err(&io)?;
@@ -114,13 +112,7 @@ impl RunPlan {
         if !accept && has_results(&journals) {
             return Err(self.other(folder, &difference, &journals));
         }
-        let staying: BTreeSet<_> = difference
-            .jobs
-            .iter()
-            .filter(|job| job.stays())
-            .map(|job| &*job.name)
-            .collect();
-        let mut next = self.successor(&found).known_as(&found, &staying);
+        let mut next = self.successor(&found).known_as(&found, &difference);
         next.changed.extend(difference.lines());
         supersede::supersede(folder, next, &difference).map_err(&io)
     }
@@ -144,12 +136,9 @@ impl RunPlan {
         let difference = Difference::between(&found, self);
         if difference.is_none() {
             let reordered =
-                "the jobs are in a different order than in the run, whose order is kept".to_owned();
-            return Ok(difference
-                .is_reordered()
-                .then_some(reordered)
-                .into_iter()
-                .collect());
+                "the jobs are in a different order than in the run, whose order is kept";
+            let is_reordered = difference.is_reordered();
+            return Ok(Vec::from_iter(is_reordered.then(|| reordered.to_owned())));
         }
         let has_results = has_results(&journals);
         if !accept && has_results {

@@ -1,7 +1,5 @@
 //! What a `serve` command line names, read and checked: the policy, and the interface for which it
 //! acts.
-//!
-//! The policy that `--policy` and `--policy-config` name.
 
 use std::path::Path;
 

@@ -200,51 +200,23 @@ fn over(given: &str, file: &Path) -> Result<Example, Refusal> {
 }
 
 #[test]
-fn the_object_wins_over_the_file() {
-    let (_folder, path) = file("num_envs: 16\nmodel_path: b\nchunk_length: 3\n");
-    let found = over(r#"{"num_envs": 8, "chunk_length": null}"#, &path).unwrap();
-    assert_eq!(found.num_envs, Some(8));
-    assert_eq!(found.model_path, Path::new("b"));
-    assert_eq!(found.chunk_length, Some(Count(3)));
-}
-
-#[test]
-fn a_wrong_field_of_the_file_is_named_with_the_file() {
-    let (_folder, path) = file("model_path: b\ntemperature: hot\n");
-    let told = |given| over(given, &path).map_err(|refusal| refusal.to_string());
-    let wrong = format!(
-        "`{}` field temperature: found \"hot\", expected a number from 0 to 2",
-        path.display()
-    );
-    assert_eq!(told("{}").unwrap_err(), wrong);
-    assert!(told(r#"{"temperature": 1}"#).is_ok());
-    let (_folder, path) = file("horizont: 16\n");
-    let text = over(r#"{"model_path": "a"}"#, &path)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        text.contains("policy.yaml`: unknown field `horizont`"),
-        "{text}"
-    );
-    let (_folder, path) = file("temperature: 1\n");
-    let text = over("{}", &path).unwrap_err().to_string();
-    assert!(
-        text.starts_with("policy_config_dict.model_path: it is missing"),
-        "{text}"
-    );
-}
-
-#[test]
-fn what_is_no_yaml_is_refused_with_its_line() {
-    let (_folder, path) = file("a: 1\nb: [1, 2\nc: 3\n");
-    let text = read_yaml(&path).unwrap_err().to_string();
-    assert!(
-        text.contains("policy.yaml`: ") && text.contains("line"),
-        "{text}"
-    );
-    let (_folder, path) = file("- 1\n");
-    let told = "expected a map of fields";
-    assert!(read_yaml(&path).unwrap_err().to_string().ends_with(told));
+fn the_object_wins_over_the_file_and_what_is_wrong_in_it_is_named_with_it() {
+    rig::cases::check("src/settings/over_files.txt", |given| {
+        let (object, text) = given.split_once('\n').unwrap();
+        let (_folder, path) = file(text);
+        let found = over(object, &path).map(|found| {
+            let Example {
+                model_path,
+                num_envs,
+                chunk_length,
+                temperature,
+                ..
+            } = found;
+            format!("{model_path:?} {num_envs:?} {chunk_length:?} {temperature:?}")
+        });
+        let told = found.unwrap_or_else(|refusal| refusal.to_string());
+        told.replace(&path.display().to_string(), "policy.yaml")
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use jobs::assign::{Assignment, Shard, idle};
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
 use jobs::eval_args::EvalArgs;
-use jobs::job::{Job, Length, Status};
+use jobs::job::{Job, Status};
 use jobs::placement::{Placement, Resources};
 use jobs::refusal::Refusal;
 use jobs::setup::Setup;
@@ -41,18 +41,11 @@ fn units(jobs: &[Job], shard: Shard) -> Option<usize> {
     if jobs.iter().any(|job| job.total_num_envs.is_some()) {
         return None;
     }
-    let units = jobs.iter().map(|job| match (shard, episodes(job)) {
+    let units = jobs.iter().map(|job| match (shard, job.episodes()) {
         (Shard::Episodes, Some(count)) => usize::try_from(count).unwrap_or(usize::MAX),
         _ => 1,
     });
     Some(units.fold(0, usize::saturating_add).max(1))
-}
-
-fn episodes(job: &Job) -> Option<u64> {
-    match job.length {
-        Length::Episodes(count) => Some(count),
-        Length::Steps(_) | Length::Policy => None,
-    }
 }
 
 /// Returns how many of `nproc` ranks per node can have work on at least `nodes` nodes, and a note
@@ -145,7 +138,7 @@ pub(super) fn idlers(jobs: &[Job], world_size: usize, assignment: Assignment) ->
 pub(super) fn limits(comparison: &SequentialComparison, jobs: &[Job]) -> Option<Note> {
     let rounds = comparison.comparable_rounds();
     let clustered = comparison.clustered_jobs();
-    let longest = jobs.iter().filter_map(episodes).max().unwrap_or(0);
+    let longest = jobs.iter().filter_map(Job::episodes).max().unwrap_or(0);
     let mut limits = Vec::new();
     if rounds < longest {
         limits.push(format!(

@@ -143,39 +143,43 @@ fn an_episode_with_several_lines_is_counted_once() {
 
 #[test]
 fn what_cannot_be_read_counts_as_results_and_a_start_or_a_torn_line_does_not() {
-    type Write = fn(&Path);
-    let append = |path: &Path, text: &str| {
-        let old = fs::read_to_string(path).unwrap();
-        fs::write(path, old + text).unwrap();
+    let append = |folder: &RunFolder, text: &str| {
+        let old = fs::read_to_string(folder.journal(0)).unwrap();
+        fs::write(folder.journal(0), old + text).unwrap();
     };
-    let cases: [(&str, Option<&str>, Option<Write>, bool); 5] = [
-        ("a start", None, None, false),
-        ("a torn line", Some("{\"type\":\"epi"), None, false),
-        ("a damaged line", Some("{\"type\":\"epi\n"), None, true),
+    type Case<'a> = (&'a str, &'a dyn Fn(&RunFolder), bool);
+    let cases: [Case; 5] = [
+        ("a start", &|_| (), false),
+        (
+            "a torn line",
+            &|folder| append(folder, "{\"type\":\"epi"),
+            false,
+        ),
+        (
+            "a damaged line",
+            &|folder| append(folder, "{\"type\":\"epi\n"),
+            true,
+        ),
         (
             "a folder",
-            None,
-            Some(|path| fs::create_dir(path).unwrap()),
+            &|folder| fs::create_dir(folder.journal(1)).unwrap(),
             true,
         ),
         (
             "bytes",
-            None,
-            Some(|path| fs::write(path, b"\xff\n").unwrap()),
+            &|folder| fs::write(folder.journal(1), b"\xff\n").unwrap(),
             true,
         ),
     ];
-    for (case, text, write, counts) in cases {
+    for (case, write, counts) in cases {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
         plan(&[("a", 4, "")]).settle(&folder, false).unwrap();
         let start = Line::Rank(Box::default());
-        let journal = folder.journal(0);
-        Journal::open(&journal).unwrap().append(&start).unwrap();
-        text.into_iter().for_each(|text| append(&journal, text));
-        write
-            .into_iter()
-            .for_each(|write| write(&folder.journal(1)));
+        let mut journal = Journal::open(&folder.journal(0)).unwrap();
+        journal.append(&start).unwrap();
+        write(&folder);
+        drop(journal);
         let checked = now().check(&folder, false);
         let is_other = |err: &Refusal| err.to_string().contains("contains a different run");
         assert_eq!(checked.as_ref().is_err_and(is_other), counts, "{case}");
