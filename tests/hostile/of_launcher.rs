@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use launcher::cluster::hostlist;
 use launcher::plan::{Backend, RendezvousPlan};
+use launcher::rendezvous::RendezvousCommand;
 use launcher::rendezvous::join::{JoinEvent, Member};
 use launcher::rendezvous::state::{NodeInfo, RendezvousState};
 use rig::hostile::Target;
@@ -91,12 +92,14 @@ fn hostile_rendezvous() {
         };
         let mut member = Member::new(plan, card);
         let events = [
-            JoinEvent::Join,
+            JoinEvent::Command(RendezvousCommand::Join),
             JoinEvent::Seen,
-            JoinEvent::LostRank("a: rank 1 exited with code 1".to_owned()),
-            JoinEvent::Done,
+            JoinEvent::Command(RendezvousCommand::LostRank {
+                failure: "a: rank 1 exited with code 1".to_owned(),
+            }),
+            JoinEvent::Command(RendezvousCommand::Done),
             JoinEvent::Deadline,
-            JoinEvent::Leave { closes: None },
+            JoinEvent::Command(RendezvousCommand::Leave { why: None }),
         ];
         let actions = events
             .into_iter()

@@ -119,7 +119,7 @@ impl LaunchDriver<'_> {
     }
 
     fn hang_seconds(&self) -> u64 {
-        self.plan.hang.timeout.unwrap_or_default().as_secs()
+        self.round.plan.hang.timeout.unwrap_or_default().as_secs()
     }
 
     /// Returns what each running rank has done so far.
@@ -162,7 +162,7 @@ impl LaunchDriver<'_> {
             Some((rank.global, lines))
         });
         let report = HangReport {
-            title: self.plan.title.clone(),
+            title: self.round.plan.title.clone(),
             reason: reason.to_owned(),
             processes: Vec::new(),
             gpus: None,
@@ -233,7 +233,7 @@ impl LaunchDriver<'_> {
 
     /// Returns the folder for reports: `logs` of the run folder, else that of the log files.
     fn report_folder(&self) -> PathBuf {
-        if let Some(eval) = &self.plan.eval {
+        if let Some(eval) = &self.round.plan.eval {
             return RunFolder::new(&eval.output).logs();
         }
         let of_launch = self.folder.as_ref().map(|folder| folder.path().to_owned());
@@ -243,7 +243,7 @@ impl LaunchDriver<'_> {
     /// Does what `--on-hang` says to the ranks that hang. One that has ended meanwhile is left out:
     /// its successor is another process.
     fn end_hung(&mut self, report: Option<PathBuf>) -> Vec<GroupEvent> {
-        let (then, seconds) = (self.plan.hang.then, self.hang_seconds());
+        let (then, seconds) = (self.round.plan.hang.then, self.hang_seconds());
         let mut events = Vec::new();
         for pid in std::mem::take(&mut self.hangs.hung) {
             let Some(rank) = self.attempt.running_as(pid) else {

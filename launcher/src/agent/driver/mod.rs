@@ -48,7 +48,6 @@ const SWEEP_PERIOD: Duration = Duration::from_millis(20);
 
 /// The state of one launch.
 pub struct LaunchDriver<'a> {
-    plan: &'a LaunchPlan,
     /// The lock of the run folder.
     lock: &'a mut FolderLock,
     group: WorkerGroup,
@@ -125,7 +124,6 @@ impl<'a> LaunchDriver<'a> {
         let (size, grace) = (plan.ranks.len(), plan.shutdown_timeout);
         let group = WorkerGroup::new(size, plan.max_restarts, grace, isolated);
         Ok(LaunchDriver {
-            plan,
             lock,
             group,
             signals,
@@ -227,7 +225,7 @@ impl<'a> LaunchDriver<'a> {
     /// every process of a job step, but only to the launcher if the launcher runs in a batch script;
     /// then it is forwarded to the ranks.
     fn on_notice(&mut self, number: i32) -> Vec<GroupEvent> {
-        if self.plan.signals.sender == Sender::Anyone {
+        if self.round.plan.signals.sender == Sender::Anyone {
             self.explain("SIGUSR2 asked for it");
             return Vec::new();
         }
@@ -235,7 +233,7 @@ impl<'a> LaunchDriver<'a> {
         Event::ours("rrun.signal")
             .with("signal", name.as_ref())
             .record(&self.round);
-        let by_whom = match self.plan.signals.sender {
+        let by_whom = match self.round.plan.signals.sender {
             Sender::SlurmToStep => "by rrun and by the ranks",
             _ => {
                 self.attempt.pass_on(number);
@@ -260,7 +258,7 @@ impl<'a> LaunchDriver<'a> {
         }
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.
-        if self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping() {
+        if self.round.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping() {
             exited.iter().for_each(|(rank, _)| self.say_failure(*rank));
         }
         let swept = self.swept();
@@ -278,7 +276,7 @@ impl<'a> LaunchDriver<'a> {
         };
         let (rank, pid, code) = (casualty.rank, casualty.pid, casualty.exit.returncode());
         say::of_rank(Level::Error, rank, Some(pid), casualty.in_words());
-        let program = self.plan.ranks[rank.index].argv[0].to_string_lossy();
+        let program = self.round.plan.ranks[rank.index].argv[0].to_string_lossy();
         let line = format!(
             "failed (exitcode: {code}) local_rank: {} (pid: {pid}) of binary: {program}",
             rank.local
@@ -324,7 +322,7 @@ impl<'a> LaunchDriver<'a> {
     }
 
     async fn finish(mut self, end: LaunchEnd) -> LaunchEnd {
-        let rendezvous = self.plan.rendezvous.as_ref();
+        let rendezvous = self.round.plan.rendezvous.as_ref();
         let nodes_return = rendezvous.is_some_and(|rendezvous| rendezvous.nodes_return);
         let end = match end {
             // One that succeeds would not come back to a launch that has failed elsewhere.
@@ -382,7 +380,7 @@ impl<'a> LaunchDriver<'a> {
         {
             return;
         }
-        last_words::say_all(self.plan, &self.attempt, &failures);
+        last_words::say_all(self.round.plan, &self.attempt, &failures);
     }
 }
 

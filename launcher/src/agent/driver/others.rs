@@ -86,7 +86,7 @@ impl LaunchDriver<'_> {
         if attempt > self.round.place.restarts {
             say::warning(format_args!(
                 "restart {attempt} of {}",
-                self.plan.max_restarts
+                self.round.plan.max_restarts
             ));
         }
         self.round.place = place;

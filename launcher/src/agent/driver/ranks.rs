@@ -39,7 +39,7 @@ impl LaunchDriver<'_> {
         if !self.has_page() {
             return Some(none);
         }
-        let Some(logs) = self.logs(0..self.plan.ranks.len()) else {
+        let Some(logs) = self.logs(0..self.round.plan.ranks.len()) else {
             return Some(none);
         };
         self.attempt.log_to(logs);
@@ -53,7 +53,7 @@ impl LaunchDriver<'_> {
                 self.say_received(received);
                 say::warning(format_args!(
                     "{first} of {} ranks were started, the others will not be",
-                    self.plan.ranks.len()
+                    self.round.plan.ranks.len()
                 ));
                 let told = Some(received);
                 return Some(GroupEvent::NotStarted { first, told });
@@ -81,7 +81,7 @@ impl LaunchDriver<'_> {
     /// whether the launch goes on: a single node does not start without its page. Where others have
     /// already begun to start, it goes on without.
     fn has_page(&mut self) -> bool {
-        let (eval, place) = (self.plan.eval.as_ref(), &self.round.place);
+        let (eval, place) = (self.round.plan.eval.as_ref(), &self.round.place);
         let Some(eval) = eval.filter(|_| place.node == 0 && self.page.is_none()) else {
             return true;
         };
@@ -93,7 +93,7 @@ impl LaunchDriver<'_> {
                 self.page = Some(page);
                 true
             }
-            Err(err) if self.plan.rendezvous.is_none() => {
+            Err(err) if self.round.plan.rendezvous.is_none() => {
                 say::error(format_args!("{err:#}"));
                 false
             }
@@ -108,7 +108,7 @@ impl LaunchDriver<'_> {
     fn logs(&self, ranks: impl Iterator<Item = usize>) -> Option<AttemptLogs> {
         let with_count = |index| (self.round.rank(index), self.group.attempt(index));
         let ranks: Vec<_> = ranks.map(with_count).collect();
-        AttemptLogs::create(self.folder.as_ref(), self.plan, &ranks)
+        AttemptLogs::create(self.folder.as_ref(), self.round.plan, &ranks)
             .inspect_err(|err| say::error(format_args!("{err:#}")))
             .ok()
     }
@@ -186,7 +186,7 @@ impl LaunchDriver<'_> {
         is_success: bool,
     ) -> Option<GroupEvent> {
         // The built-in programs start no daemons; what they leave behind is a hung simulator.
-        self.leftovers.leaves_daemons = is_success && !self.plan.is_built_in;
+        self.leftovers.leaves_daemons = is_success && !self.round.plan.is_built_in;
         let all = match groups_know {
             true => Whose::OutsideGroups,
             false => Whose::All,

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::plan::RendezvousPlan;
+use crate::rendezvous::RendezvousCommand::{self, Done, Failed, Join, Leave, LostRank};
 use crate::rendezvous::place::{Master, NodePlace};
 use crate::rendezvous::state::{NodeFailure, NodeId, NodeInfo, RendezvousClosed, RendezvousState};
 
@@ -22,24 +23,9 @@ use crate::rendezvous::state::{NodeFailure, NodeId, NodeInfo, RendezvousClosed, 
 pub enum JoinEvent {
     /// The shared state was read or written.
     Seen,
-    /// This node shall leave its round, if it is in one, and join the next.
-    Join,
-    /// A rank of this node failed.
-    Failed {
-        /// The failure.
-        failure: NodeFailure,
-        /// Whether a restart is left.
-        restarts: bool,
-    },
-    /// A rank of this node will not come back, and the others continue.
-    LostRank(NodeFailure),
-    /// All ranks of this node succeeded.
-    Done,
-    /// This node leaves for good, and ends the launch for all if it gives a reason.
-    Leave {
-        /// The reason why no node can go on.
-        closes: Option<NodeFailure>,
-    },
+    /// The agent wants something. Its failures name this node, and a reason to leave ends the
+    /// launch for all.
+    Command(RendezvousCommand),
     /// The ranks' store that [`JoinAction::Host`] asked for is ready.
     Hosted {
         /// The round of the store.
@@ -213,8 +199,8 @@ impl Member {
     pub fn remember(&mut self, event: JoinEvent, now: Instant) {
         match (event, &mut self.goal) {
             (JoinEvent::Seen | JoinEvent::Deadline, _)
-            | (JoinEvent::Join, Goal::Joining { .. }) => {}
-            (JoinEvent::Join, goal) => {
+            | (JoinEvent::Command(Join), Goal::Joining { .. }) => {}
+            (JoinEvent::Command(Join), goal) => {
                 let but = if let Goal::Staying { round, .. } = goal {
                     Some(*round)
                 } else {
@@ -226,16 +212,16 @@ impl Member {
                 };
                 self.was_known = false;
             }
-            (JoinEvent::Failed { failure, restarts }, Goal::Staying { failed, .. }) => {
+            (JoinEvent::Command(Failed { failure, restarts }), Goal::Staying { failed, .. }) => {
                 failed.get_or_insert((failure, restarts));
             }
-            (JoinEvent::LostRank(failure), Goal::Staying { lost, .. }) => {
+            (JoinEvent::Command(LostRank { failure }), Goal::Staying { lost, .. }) => {
                 lost.get_or_insert(failure);
             }
-            (JoinEvent::Done, Goal::Staying { is_done, .. }) => *is_done = true,
-            (JoinEvent::Leave { closes }, goal) => {
+            (JoinEvent::Command(Done), Goal::Staying { is_done, .. }) => *is_done = true,
+            (JoinEvent::Command(Leave { why }), goal) => {
                 *goal = Goal::Leaving {
-                    closes,
+                    closes: why,
                     is_told: false,
                 }
             }
@@ -244,7 +230,7 @@ impl Member {
                 .gone
                 .extend(ids.into_iter().filter(|id| *id != self.me)),
             (
-                JoinEvent::Failed { .. } | JoinEvent::LostRank(_) | JoinEvent::Done,
+                JoinEvent::Command(Failed { .. } | LostRank { .. } | Done),
                 Goal::Joining { .. } | Goal::Leaving { .. } | Goal::Out,
             ) => {}
         }

@@ -138,7 +138,7 @@ impl<'a> SharedRendezvous<'a> {
         mut self,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
     ) -> anyhow::Result<()> {
-        let mut event = JoinEvent::Join;
+        let mut event = JoinEvent::Command(RendezvousCommand::Join);
         let ended = loop {
             let ended = self.turn(event, commands).await;
             let err = ended.as_ref().err();
@@ -211,31 +211,24 @@ impl<'a> SharedRendezvous<'a> {
         }
     }
 
-    fn event(&mut self, command: RendezvousCommand) -> JoinEvent {
-        match command {
-            RendezvousCommand::Join => {
-                self.ranks_store = None;
-                JoinEvent::Join
+    /// Returns the event of a command, whose failures get the name of this node.
+    fn event(&mut self, mut command: RendezvousCommand) -> JoinEvent {
+        match &mut command {
+            RendezvousCommand::Join => self.ranks_store = None,
+            RendezvousCommand::Failed { failure, .. } | RendezvousCommand::LostRank { failure } => {
+                *failure = self.facts.failure(&self.addr, std::mem::take(failure));
             }
-            RendezvousCommand::Failed { failure, restarts } => JoinEvent::Failed {
-                failure: self.facts.failure(&self.addr, failure),
-                restarts,
-            },
-            RendezvousCommand::LostRank { failure } => {
-                JoinEvent::LostRank(self.facts.failure(&self.addr, failure))
-            }
-            RendezvousCommand::Done => JoinEvent::Done,
+            RendezvousCommand::Done => {}
             RendezvousCommand::Leave { why } => {
                 self.is_over = true;
                 self.leave_elections();
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
-                let closes = why.filter(|_| self.store_endpoint.server.is_some());
-                JoinEvent::Leave {
-                    closes: closes.map(|what| self.facts.failure(&self.addr, what)),
-                }
+                let closes = why.take().filter(|_| self.store_endpoint.server.is_some());
+                *why = closes.map(|what| self.facts.failure(&self.addr, what));
             }
         }
+        JoinEvent::Command(command)
     }
 
     /// Executes the actions that follow from an event. Returns whether this node has left.

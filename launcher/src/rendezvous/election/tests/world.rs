@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::plan::{Backend, RendezvousPlan};
+use crate::rendezvous::RendezvousCommand;
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::Message;
 use crate::rendezvous::election::tests::history::Started;
@@ -139,7 +140,7 @@ impl World {
         };
         self.adopt(node, state);
         let event = match std::mem::take(&mut self.nodes[node].must_join) {
-            true => JoinEvent::Join,
+            true => JoinEvent::Command(RendezvousCommand::Join),
             false => JoinEvent::Seen,
         };
         self.join(node, event);
@@ -330,7 +331,10 @@ impl World {
             self.nodes[node].is_leaving = true;
             self.nodes[node].must_join = false;
             self.nodes[node].election.leave();
-            self.join(node, JoinEvent::Leave { closes: None });
+            self.join(
+                node,
+                JoinEvent::Command(RendezvousCommand::Leave { why: None }),
+            );
         }
     }
 

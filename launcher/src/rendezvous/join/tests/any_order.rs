@@ -27,9 +27,11 @@ impl JoinStep {
                 world.now += seconds * SECOND;
                 JoinEvent::Deadline
             }
-            JoinStep::Join => JoinEvent::Join,
+            JoinStep::Join => JoinEvent::Command(Join),
             JoinStep::Fail => fails(node, true),
-            JoinStep::Lose => JoinEvent::LostRank(failure(node)),
+            JoinStep::Lose => JoinEvent::Command(LostRank {
+                failure: failure(node),
+            }),
             JoinStep::Gone(other) => gone(other),
             JoinStep::Leave => STOPPED,
         };

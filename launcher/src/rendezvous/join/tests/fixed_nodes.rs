@@ -34,7 +34,7 @@ fn with_fixed_nodes_a_lost_one_is_the_end_and_all_blame_the_first() {
 fn who_hears_late_of_a_dead_node_does_not_count_those_that_wait_already() {
     let mut world = SimulatedWorld::in_a_round(3, 1);
     world.on(0, gone(1));
-    world.on(0, JoinEvent::Join);
+    world.on(0, JoinEvent::Command(Join));
     world.look(2);
     assert_eq!(world.told(), [0, 2].map(|node| changed(node, &lost(1))));
 }

@@ -120,7 +120,7 @@ impl SimulatedWorld {
     fn join(&mut self, nodes: &[usize]) {
         nodes
             .iter()
-            .for_each(|&node| self.on(node, JoinEvent::Join));
+            .for_each(|&node| self.on(node, JoinEvent::Command(Join)));
         self.settle();
     }
 
@@ -169,7 +169,7 @@ fn changed(node: usize, why: &str) -> (usize, JoinAction) {
 
 fn fails(node: usize, restarts: bool) -> JoinEvent {
     let failure = failure(node);
-    JoinEvent::Failed { failure, restarts }
+    JoinEvent::Command(Failed { failure, restarts })
 }
 
 fn lost(node: usize) -> String {
@@ -185,7 +185,7 @@ fn failed(node: usize, what: &str) -> RendezvousClosed {
     RendezvousClosed::Failed(format!("node{node}: {what}"))
 }
 
-const STOPPED: JoinEvent = JoinEvent::Leave { closes: None };
+const STOPPED: JoinEvent = JoinEvent::Command(Leave { why: None });
 
 #[test]
 fn with_all_nodes_here_there_is_no_last_call() {
@@ -267,8 +267,8 @@ fn the_rest_goes_on_without_a_dead_node() {
     world.on(0, gone(1));
     world.look(2);
     assert_eq!(world.told(), [0, 2].map(|node| changed(node, &lost(1))));
-    world.on(0, JoinEvent::Join);
-    world.on(2, JoinEvent::Join);
+    world.on(0, JoinEvent::Command(Join));
+    world.on(2, JoinEvent::Command(Join));
     world.look(0);
     assert_eq!(world.told(), [], "one that may come back is waited for");
     world.now += 2 * SECOND;
@@ -313,7 +313,7 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
     world.join(&[1]);
     (0..3).for_each(|_| world.wait(99));
     world.told();
-    world.on(0, JoinEvent::Done);
+    world.on(0, JoinEvent::Command(Done));
     world.settle();
     let ends = [0, 1].map(|node| over(node, RendezvousClosed::Succeeded));
     assert_eq!(world.told(), ends);
@@ -324,7 +324,7 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
 fn a_node_that_comes_after_the_end_is_late() {
     let mut world = SimulatedWorld::new(2, 1, 1);
     world.join(&[0]);
-    world.on(0, JoinEvent::Done);
+    world.on(0, JoinEvent::Command(Done));
     world.told();
     world.join(&[1]);
     let how = RendezvousClosed::Succeeded;
@@ -338,10 +338,10 @@ fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
     world.join(&[0, 1]);
     world.wait(2);
     world.told();
-    world.on(0, JoinEvent::Done);
+    world.on(0, JoinEvent::Command(Done));
     world.join(&[2]);
     assert_eq!(world.told(), []);
-    world.on(1, JoinEvent::Done);
+    world.on(1, JoinEvent::Command(Done));
     world.settle();
     assert_eq!(world.told().len(), 3);
 }
@@ -349,11 +349,16 @@ fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
 #[test]
 fn a_lost_rank_fails_all_nodes_when_all_are_done() {
     let mut world = SimulatedWorld::in_a_round(2, 2);
-    world.on(1, JoinEvent::LostRank(failure(1)));
-    world.on(1, JoinEvent::Done);
+    world.on(
+        1,
+        JoinEvent::Command(LostRank {
+            failure: failure(1),
+        }),
+    );
+    world.on(1, JoinEvent::Command(Done));
     world.settle();
     assert_eq!(world.told(), [], "the other node continues");
-    world.on(0, JoinEvent::Done);
+    world.on(0, JoinEvent::Command(Done));
     world.settle();
     let end = RendezvousClosed::Failed(failure(1));
     let ends = [0, 1].map(|node| over(node, end.clone()));
@@ -364,12 +369,17 @@ fn a_lost_rank_fails_all_nodes_when_all_are_done() {
 fn a_rank_that_was_lost_has_another_chance_in_the_next_round() {
     let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[0, 1]);
-    world.on(1, JoinEvent::LostRank(failure(1)));
+    world.on(
+        1,
+        JoinEvent::Command(LostRank {
+            failure: failure(1),
+        }),
+    );
     world.join(&[0]);
     world.join(&[1]);
     world.told();
     for node in [0, 1] {
-        world.on(node, JoinEvent::Done);
+        world.on(node, JoinEvent::Command(Done));
     }
     world.settle();
     assert_eq!(world.state.closed, Some(RendezvousClosed::Succeeded));
