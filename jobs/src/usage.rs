@@ -1,12 +1,30 @@
 //! What clap's help and errors lack: examples, and what the user probably meant.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{Arg, ArgMatches, Command};
 
 /// Command lines and what they do, for the head of a `--help`.
 pub type Examples = &'static [(&'static str, &'static str)];
+
+/// Headings of a command's help, each with the name of the first option under it.
+pub type Headings = &'static [(&'static str, &'static str)];
+
+/// Puts the options of a command, which come in their order, under headings, but those that have
+/// one. For `mut_args` of clap.
+pub fn under(headings: Headings) -> impl FnMut(Arg) -> Arg {
+    let mut heading = None;
+    move |arg| {
+        let new = headings.iter().find(|(first, _)| arg.get_id() == first);
+        heading = new.map(|(_, name)| *name).or(heading);
+        match arg.get_help_heading() {
+            None => arg.help_heading(heading),
+            Some(_) => arg,
+        }
+    }
+}
 
 /// Puts examples between the usage and the options of a command's help. They must not contain
 /// braces, which mark clap's own parts.
@@ -44,6 +62,36 @@ pub fn with_negative_values(command: Command) -> Command {
             arg
         }
     })
+}
+
+/// Parses the words after a command. `named` returns the option that a positional word would belong
+/// to.
+///
+/// # Errors
+/// Returns clap's error, also for `--help`, with a hint at what was meant.
+pub fn parsed(
+    command: Command,
+    examples: Examples,
+    words: &[OsString],
+    named: impl Fn(&str) -> Option<String>,
+) -> Result<ArgMatches, Error> {
+    let mut command = with_examples(with_negative_values(command), examples);
+    let name = std::iter::once(command.get_name().into());
+    let words = name.chain(words.iter().map(|word| with_dashes(word)));
+    let words: Vec<OsString> = words.collect();
+    let matches = command.try_get_matches_from_mut(words);
+    matches.map_err(|err| plain(err, &mut command, named))
+}
+
+/// Replaces underscores in the name of an option by dashes: `--a_b=c_d` becomes `--a-b=c_d`.
+pub fn with_dashes(word: &OsStr) -> OsString {
+    let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else {
+        return word.to_owned();
+    };
+    match text.split_once('=') {
+        Some((name, value)) => format!("{}={value}", name.replace('_', "-")).into(),
+        None => text.replace('_', "-").into(),
+    }
 }
 
 /// Returns the error with a hint at what was meant, for a positional word and for a negative

@@ -5,11 +5,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use jobs::eval_args::with_dashes;
 use jobs::journal::Verdict;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
+use jobs::usage::with_dashes;
 use jobs::{journal, launch};
 use report::{Context, Journals, Merged, Report, tables};
 

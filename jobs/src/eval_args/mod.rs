@@ -2,13 +2,14 @@
 //! run it.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
@@ -17,12 +18,10 @@ use crate::experiment::{Change, is_experiment};
 use crate::journal::Question;
 use crate::layout::RecordFormat;
 use crate::tracking::TrackingArgs;
-use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
+use crate::usage::{Examples, Headings, option_of_file, parsed, under};
 
-pub(crate) mod resume;
 mod values;
 
-pub(crate) use resume::is_taken_over;
 pub use values::{Against, ExportMode, LogFormat, Screen, StopWhen};
 
 /// Shortest time after which a rank without progress counts as missing: files of other nodes may show
@@ -47,6 +46,16 @@ pub const EXAMPLES: Examples = &[
     ("rrun eval --resume outputs/jobs", "continue a run"),
 ];
 
+/// Headings of the options of `eval`, each with the first option under it.
+const HEADINGS: Headings = &[
+    ("assign", "Assignment"),
+    ("stop_when", "Early stop"),
+    ("num_envs", "Rollout"),
+    ("placement", "Devices"),
+    ("no_video", "Recording"),
+    ("quiet", "Output"),
+];
+
 /// Run the jobs of a file and report the results.
 ///
 /// Each rank runs the jobs with `index % world_size == rank`, unless --assign or --shard say
@@ -54,6 +63,7 @@ pub const EXAMPLES: Examples = &[
 /// by `-` or `_`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
+#[command(mut_args = under(HEADINGS))]
 pub struct EvalArgs {
     /// Jobs file (Arena's jobs.json), or an Experiment of Arena (.yaml)
     #[arg(long, visible_aliases = ["experiment", "experiment-config", "eval-jobs-config"], value_name = "FILE", required_unless_present_any = ["config", "set", "resume"])]
@@ -114,21 +124,6 @@ pub struct EvalArgs {
     #[arg(long, default_value_t = 2, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub job_attempts: u32,
 
-    /// Rule that assigns work to ranks; results do not depend on it
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "RULE",
-        help_heading = "Assignment"
-    )]
-    pub assign: Assign,
-
-    /// Unit that the rule assigns to ranks: whole jobs, or the episodes of each job that has a
-    /// number of them [default: jobs; with --assign dynamic: episodes]
-    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Assignment")]
-    pub shard: Option<Shard>,
-
     /// Run only these jobs, with all or some of their episodes, e.g. 'reach:0,3-5;push', in a
     /// separate run folder [default output: outputs/<name of the jobs file>_only]
     #[arg(long, value_name = "JOB[:EPISODES][;…]")]
@@ -139,22 +134,26 @@ pub struct EvalArgs {
     #[arg(long, conflicts_with_all = ["resume", "accept_changed_jobs"])]
     pub quick: bool,
 
+    /// Rule that assigns work to ranks; results do not depend on it
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub assign: Assign,
+
+    /// Unit that the rule assigns to ranks: whole jobs, or the episodes of each job that has a
+    /// number of them [default: jobs; with --assign dynamic: episodes]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub shard: Option<Shard>,
+
     /// End the run before its last episode: when a loss of --margin against --against is excluded or
     /// shown (decided), when it is known whether the rates differ by less (reproduced), or never
     /// (end). Exits with 0 for no such loss or difference, 1 for one, 3 if it is not known, 2 for
     /// errors
     #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true,
-          conflicts_with_all = ["only", "quick"], help_heading = "Early stop")]
+          conflicts_with_all = ["only", "quick"])]
     pub stop_when: Option<StopWhen>,
 
     /// The reference, with the same jobs and seeds: run folder, report.json with its episodes.jsonl, or
     /// certificate; or a published rate of all jobs together, e.g. 462/500
-    #[arg(
-        long,
-        value_name = "RUN|SOLVED/EPISODES",
-        requires = "stop_when",
-        help_heading = "Early stop"
-    )]
+    #[arg(long, value_name = "RUN|SOLVED/EPISODES", requires = "stop_when")]
     pub against: Option<Against>,
 
     /// The loss or difference that is to be excluded, in percentage points of solved episodes
@@ -163,8 +162,7 @@ pub struct EvalArgs {
         value_name = "POINTS",
         value_parser = points,
         default_value = "5",
-        requires = "stop_when",
-        help_heading = "Early stop"
+        requires = "stop_when"
     )]
     pub margin: f64,
 
@@ -174,141 +172,121 @@ pub struct EvalArgs {
         value_name = "SHARE",
         value_parser = level,
         default_value = "0.05",
-        requires = "stop_when",
-        help_heading = "Early stop"
+        requires = "stop_when"
     )]
     pub level: f64,
 
     /// Override num_envs (or total_num_envs), the number of copies of the environment, in every job
-    #[arg(long, value_name = "N", help_heading = "Rollout",
+    #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     pub num_envs: Option<usize>,
 
     /// Number of groups of environments that take turns: while the policy infers for one, another
     /// steps
     #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), help_heading = "Rollout")]
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub pipeline_stages: usize,
 
     /// Maximum number of rows per inference; with 1, results do not depend on which rows share a
     /// batch, to the last bit [default: 1 on a CPU, all on a GPU]
-    #[arg(long, value_name = "N", help_heading = "Rollout",
+    #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_batch: Option<usize>,
 
     /// Restart an episode at most N times when the process of its environment dies or hangs
-    #[arg(long, default_value_t = 3, value_name = "N", help_heading = "Rollout")]
+    #[arg(long, default_value_t = 3, value_name = "N")]
     pub env_restarts: u32,
 
     /// Seconds without an answer after which an environment's process is given up, a stall is reported,
     /// and idle ranks take over leases; after twice as long, a rank is missing from the report
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", help_heading = "Rollout",
+    #[arg(long, default_value_t = 300, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_timeout: u64,
 
     /// Replace the process of a Python environment after N episodes, for simulators that leak
-    #[arg(long, value_name = "N", help_heading = "Rollout", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub recycle_after: Option<u64>,
 
     /// Start an X display in memory for Python environments that name none
-    #[arg(long, value_name = "WxHxD", num_args = 0..=1, default_missing_value = "1024x768x24",
-          help_heading = "Rollout")]
+    #[arg(long, value_name = "WxHxD", num_args = 0..=1, default_missing_value = "1024x768x24")]
     pub xvfb: Option<Screen>,
 
     /// Placement: which GPU each rank and environment uses, e.g. 'env: 0-1, rollout: 2-3'; each
     /// rollout process is a rank
-    #[arg(long, value_name = "PLACEMENT", help_heading = "Devices")]
+    #[arg(long, value_name = "PLACEMENT")]
     pub placement: Option<String>,
 
     /// Number of ranks that share a GPU: local ranks 0 to N-1 use the first [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Devices", conflicts_with = "placement",
+    #[arg(long, value_name = "N", conflicts_with = "placement",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub workers_per_gpu: Option<u32>,
 
     /// Pin the policy to one GPU (single local rank only; several use LOCAL_RANK)
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = "Devices",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub policy_device_id: Option<i64>,
 
     /// Device of the policy: cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
+    #[arg(long, value_name = "DEVICE")]
     pub policy_device: Option<String>,
 
     /// Use at most this much memory of each GPU, e.g. 12GiB: checked before the start, and a limit
     /// for the rank's libtorch
-    #[arg(long, value_name = "SIZE", help_heading = "Devices")]
+    #[arg(long, value_name = "SIZE")]
     pub gpu_memory: Option<ByteSize>,
 
     /// Run folder of an earlier evaluation: memory is checked as its report has measured it
-    #[arg(long, value_name = "RUN", help_heading = "Devices")]
+    #[arg(long, value_name = "RUN")]
     pub measured: Option<PathBuf>,
 
     /// Start even if weights and declared environments alone need more memory than a GPU has free
-    #[arg(long, help_heading = "Devices")]
+    #[arg(long)]
     pub no_memory_check: bool,
 
     /// EGL device for rendering, an index into all EGL devices [default: that of the rank's GPU,
     /// else any available]
-    #[arg(long, value_name = "N", help_heading = "Devices")]
+    #[arg(long, value_name = "N")]
     pub egl_device: Option<u32>,
 
     /// Write no videos
-    #[arg(long, help_heading = "Recording")]
+    #[arg(long)]
     pub no_video: bool,
 
     /// Format of the datasets: one HDF5 file per rank (robomimic, Isaac Lab), or a LeRobot v3.0
     /// folder with images
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Recording"
-    )]
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub record_format: RecordFormat,
 
     /// Episodes to write to datasets; `separate` writes failed ones to a second file,
     /// dataset_<job>_failed
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "MODE",
-        help_heading = "Recording"
-    )]
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub export_mode: ExportMode,
 
     /// Also write the results as Arena's experiment_runner does [default: with an Experiment]
-    #[arg(long, help_heading = "Recording")]
+    #[arg(long)]
     pub arena_output: bool,
 
     /// Keep camera images in the datasets
-    #[arg(long, help_heading = "Recording")]
+    #[arg(long)]
     pub record_cameras: bool,
 
     /// Print only warnings, errors and results
-    #[arg(long, help_heading = "Output")]
+    #[arg(long)]
     pub quiet: bool,
 
     /// Format of messages on stderr: lines of text, or one JSON object per line
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 
     /// Serve `GET /metrics` for Prometheus on this port of rank 0's machine during the run; HOST
     /// 0.0.0.0 means all addresses of the machine, for a Prometheus elsewhere
-    #[arg(long, value_name = "[HOST:]PORT", value_parser = listener, help_heading = "Output")]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = listener)]
     pub metrics: Option<SocketAddr>,
 
     /// Serve a page of the run on this port of the first node while it lasts: results, pictures of
     /// the environments, ranks, errors; any HOST but a loopback one needs a token in RRUN_PAGE_TOKEN
-    #[arg(long, value_name = "[HOST:]PORT", value_parser = listener, help_heading = "Output")]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = listener)]
     pub page: Option<SocketAddr>,
 
-    // Last, because clap gives its heading to whatever follows.
     /// Experiment trackers.
     #[command(flatten)]
     pub tracking: TrackingArgs,
@@ -324,18 +302,13 @@ impl EvalArgs {
     /// # Errors
     /// Returns clap's error, also for `--help`; its `exit_code` and text are to be used.
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
-        let name = std::iter::once(OsString::from("eval"));
-        let words = name.chain(words.iter().map(|word| with_dashes(word)));
-        let mut options = with_examples(with_negative_values(Self::command()), EXAMPLES);
-        let matches = options
-            .try_get_matches_from_mut(words)
-            .map_err(|err| plain(err, &mut options, option_of_file))?;
-        let command = Self::command();
+        let matches = parsed(Self::command(), EXAMPLES, words, option_of_file)?;
+        let options = Self::command();
         let mut args = Self {
-            given: resume::taken_over(&command, &matches),
+            given: taken_over(&options, &matches),
             ..Self::from_arg_matches(&matches)?
         };
-        args.tracking.words = resume::tracking_words(&command, &matches);
+        args.tracking.words = tracking_words(&options, &matches);
         let args = if args.quick { args.unrecorded() } else { args };
         let args = args.with_output_of_experiment();
         if args.question().is_some() && args.against.is_none() {
@@ -395,15 +368,75 @@ impl EvalArgs {
     }
 }
 
-/// Replaces underscores in the name of an option by dashes: `--a_b=c_d` becomes `--a-b=c_d`.
-pub fn with_dashes(word: &OsStr) -> OsString {
-    let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else {
-        return word.to_owned();
-    };
-    match text.split_once('=') {
-        Some((name, value)) => format!("{}={value}", name.replace('_', "-")).into(),
-        None => text.replace('_', "-").into(),
+/// What `--resume` does not take over: it names the run, or what differs from start to start.
+const OF_ONE_START: &[&str] = &[
+    "jobs",
+    "config",
+    "set",
+    "output",
+    "resume",
+    "accept-changed-jobs",
+    "trust-plan",
+    "quick",
+    "num-envs",
+];
+
+/// Headings whose options `--resume` does not take over either, because they name places, control
+/// the output, or send results elsewhere.
+const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output", TRACKING];
+
+/// Heading of the options about trackers.
+const TRACKING: &str = "Tracking";
+
+/// Returns whether `--resume` takes over the option with this long name.
+pub(crate) fn is_taken_over(name: &str) -> bool {
+    EvalArgs::command()
+        .get_arguments()
+        .any(|option| option.get_long() == Some(name) && !is_of_one_start(option))
+}
+
+fn is_of_one_start(option: &Arg) -> bool {
+    let is_under = |heading: &str| HEADINGS_OF_ONE_START.contains(&heading);
+    option.get_help_heading().is_some_and(is_under)
+        || option
+            .get_long()
+            .is_some_and(|name| OF_ONE_START.contains(&name))
+}
+
+/// Returns the options that were given on the command line and that `--resume` takes over.
+fn taken_over(command: &Command, matches: &ArgMatches) -> BTreeMap<String, String> {
+    let options = command.get_arguments();
+    let taken_over = options.filter(|option| !is_of_one_start(option));
+    taken_over
+        .filter_map(|option| given(option, matches))
+        .collect()
+}
+
+/// Returns the words of the options about trackers.
+fn tracking_words(command: &Command, matches: &ArgMatches) -> Vec<String> {
+    let options = command.get_arguments();
+    let tracking = options.filter(|option| option.get_help_heading() == Some(TRACKING));
+    let given = tracking.filter_map(|option| given(option, matches));
+    given.map(|(name, value)| word(&name, &value)).collect()
+}
+
+/// Returns an option with its value as a word of a command line; the value of a flag is empty.
+pub(crate) fn word(name: &str, value: &str) -> String {
+    match value {
+        "" => format!("--{name}"),
+        value => format!("--{name}={value}"),
     }
+}
+
+/// Returns the name and value of an option that was given on the command line.
+fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
+    let (id, name) = (option.get_id().as_str(), option.get_long()?);
+    let values = matches.try_get_raw(id).ok()?;
+    (matches.value_source(id)? == ValueSource::CommandLine).then_some(())?;
+    let takes_values = option.get_action().takes_values();
+    let values = values.into_iter().flatten().filter(|_| takes_values);
+    let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+    Some((name.to_owned(), values.join(",")))
 }
 
 #[cfg(test)]

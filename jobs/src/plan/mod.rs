@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::assign::Only;
-use crate::eval_args::{self, EvalArgs, resume};
+use crate::eval_args::{self, EvalArgs};
 use crate::file::{self, JobFile};
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::inputs::InputFile;
@@ -318,7 +318,7 @@ impl EvalArgs {
         let taken_over = options
             .iter()
             .filter(|(name, _)| !args.given.contains_key(*name));
-        let word = |(name, value): (&String, &String)| resume::word(name, value).into();
+        let word = |(name, value): (&String, &String)| eval_args::word(name, value).into();
         let all: Vec<_> = words.iter().cloned().chain(taken_over.map(word)).collect();
         Ok(Self::parse_words(&all)?)
     }

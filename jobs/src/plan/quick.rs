@@ -101,10 +101,11 @@ fn short(mut job: Job, args: &EvalArgs) -> Job {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::eval_args::ExportMode;
+    use crate::samples::{eval_args, job};
 
     /// Creates a run folder with a plan and a few files.
     fn run(quick: bool) -> (tempfile::TempDir, RunFolder) {
@@ -157,19 +158,8 @@ mod tests {
         assert_eq!(names(folder.root()), before);
     }
 
-    fn job(fields: Value) -> Job {
-        let mut entry = json!({"name": "a", "policy_type": "scripted",
-                               "arena_env_args": {"environment": "reach"}});
-        let entry_fields = entry.as_object_mut().unwrap();
-        entry_fields.extend(fields.as_object().unwrap().clone());
-        let file = json!({"jobs": [entry]});
-        crate::file::parse(&file).unwrap().remove(0)
-    }
-
     fn shortened_by(job: Job, words: &[&str]) -> Job {
-        let words = ["--jobs", "a.json", "--quick"].iter().chain(words);
-        let words: Vec<_> = words.map(Into::into).collect();
-        short(job, &EvalArgs::parse_words(&words).unwrap())
+        short(job, &eval_args(&[&["--quick"], words].concat()))
     }
 
     #[test]
@@ -196,13 +186,13 @@ mod tests {
 
     #[test]
     fn a_job_in_steps_becomes_one_episode_and_a_replay_stays_whole() {
-        let steps = job(json!({"num_steps": 900}));
+        let steps = job(json!({"num_episodes": null, "num_steps": 900}));
         assert_eq!(shortened_by(steps, &[]).length, Length::Episodes(1));
-        let open = job(json!({}));
+        let open = job(json!({"num_episodes": null}));
         let found = shortened_by(open.clone(), &["--num-steps", "9"]).length;
         assert_eq!(found, Length::Episodes(1));
         assert_eq!(shortened_by(open, &[]).length, Length::Policy);
-        let replay = job(json!({"policy_type": "replay_action",
+        let replay = job(json!({"num_episodes": null, "policy_type": "replay_action",
                                 "policy_config_dict": {"replay_file_path": "a.hdf5"}}));
         let shown = shortened_by(replay, &["--num-steps", "9"]).length;
         assert_eq!(shown, Length::Policy);
@@ -218,19 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_recorded_and_a_resumed_run_is_refused() {
-        let parse = |words: &[&str]| {
-            let words: Vec<_> = words.iter().map(Into::into).collect();
-            EvalArgs::parse_words(&words)
-        };
-        let args = parse(&["--jobs", "a.json", "--quick"]).unwrap();
+    fn nothing_is_recorded() {
+        let args = eval_args(&["--quick"]);
         assert!(args.no_video && args.export_mode == ExportMode::None);
         let given: Vec<_> = args.given.keys().map(String::as_str).collect();
         assert_eq!(given, ["export-mode", "no-video"]);
-        let refused = parse(&["--quick", "--resume", "outputs/a"])
-            .unwrap_err()
-            .to_string();
-        let told = "'--quick' cannot be used with '--resume <DIR>'";
-        assert!(refused.contains(told), "{refused}");
     }
 }

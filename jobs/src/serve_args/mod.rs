@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
-use crate::eval_args::with_dashes;
 use crate::refusal::Refusal;
-use crate::usage::{Examples, plain, with_examples, with_negative_values};
+use crate::usage::{Examples, Headings, parsed, under, with_dashes};
 
 pub use setup::{InterfaceSource, PolicyChoice, ServeSetup};
 
@@ -36,6 +35,14 @@ pub const EXAMPLES: Examples = &[
     ),
 ];
 
+/// Headings of the options of `serve`, each with the first option under it.
+const HEADINGS: Headings = &[
+    ("environment", "Interface"),
+    ("host", "Clients"),
+    ("max_batch", "Batching"),
+    ("policy_device_id", "Devices"),
+];
+
 /// Serve a policy to robots and simulators with GR00T's ZeroMQ protocol, and openpi's and
 /// vla-eval's websocket protocols, on one port per rank.
 ///
@@ -44,6 +51,7 @@ pub const EXAMPLES: Examples = &[
 /// received requests.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "serve", bin_name = "rrun serve", max_term_width = 100)]
+#[command(mut_args = under(HEADINGS))]
 pub struct ServeArgs {
     /// Folder of a GR00T checkpoint, policy_type of a job, or JSON: {"policy_type": …,
     /// "policy_config_dict": {…}}
@@ -65,48 +73,33 @@ pub struct ServeArgs {
 
     /// Environment whose cameras, states and actions the clients have, as in a job; it is made
     /// once, and no episode runs in it
-    #[arg(
-        long,
-        value_name = "NAME",
-        conflicts_with = "interface",
-        help_heading = "Interface"
-    )]
+    #[arg(long, value_name = "NAME", conflicts_with = "interface")]
     pub environment: Option<String>,
 
     /// Other fields of arena_env_args, as in a job: JSON, or a JSON file
-    #[arg(
-        long,
-        value_name = "JSON",
-        requires = "environment",
-        help_heading = "Interface"
-    )]
+    #[arg(long, value_name = "JSON", requires = "environment")]
     pub env_args: Option<String>,
 
     /// Cameras, states and actions of the clients, for robots without a simulator: a JSON file
-    #[arg(long, value_name = "FILE", help_heading = "Interface")]
+    #[arg(long, value_name = "FILE")]
     pub interface: Option<PathBuf>,
 
     /// Print the file for --interface that describes the environment, and exit
-    #[arg(long, help_heading = "Interface")]
+    #[arg(long)]
     pub print_interface: bool,
 
     /// Address to listen on
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "0.0.0.0",
-        help_heading = "Clients"
-    )]
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     pub host: IpAddr,
 
     /// Port of local rank 0; local rank 1 uses the next one, and so on; 0 picks any free port
     /// [default: 5555, or the port after --front-port]
-    #[arg(long, value_name = "PORT", help_heading = "Clients")]
+    #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
 
     /// One port for all ranks of a node: `rrun` gives each connection to the rank that has the
     /// fewest; 0 picks any free port
-    #[arg(long, value_name = "PORT", help_heading = "Clients")]
+    #[arg(long, value_name = "PORT")]
     pub front_port: Option<u16>,
 
     /// Token that clients must send: `api_token` in a ZeroMQ request, `Authorization: Api-Key …` on
@@ -116,76 +109,64 @@ pub struct ServeArgs {
         value_name = "TOKEN",
         env = TOKEN_VARIABLE,
         hide_env_values = true,
-        value_parser = token,
-        help_heading = "Clients"
+        value_parser = token
     )]
     pub api_token: Option<String>,
 
     /// Array encoding for ZeroMQ clients that have not sent any array yet: `kind` (GR00T N1.7 since
     /// 2026-05-07) or `npy` (before)
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORM",
-        default_value_t,
-        help_heading = "Clients"
-    )]
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub arrays: Arrays,
 
     /// Refuse the endpoint `kill`
-    #[arg(long, help_heading = "Clients")]
+    #[arg(long)]
     pub ignore_kill: bool,
 
     /// Maximum number of connections; the one silent for longest is closed to make room
-    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Clients",
+    #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
     pub max_connections: usize,
 
     /// Maximum size of a request, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64, help_heading = "Clients",
+    #[arg(long, value_name = "MIB", default_value_t = 64,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
     pub max_message: usize,
 
     /// Maximum number of observations per request; more than --max-batch are inferred in parts,
     /// with other requests in between
-    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Clients",
+    #[arg(long, value_name = "N", default_value_t = 256,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
     pub max_rows: usize,
 
     /// Maximum edge length of an image, in pixels
-    #[arg(long, value_name = "PIXELS", default_value_t = 4096, help_heading = "Clients",
+    #[arg(long, value_name = "PIXELS", default_value_t = 4096,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=32768))]
     pub max_picture: usize,
 
+    /// Number of actions of a chunk that vla-eval's clients get, one for each observation, before
+    /// the next inference [default: all]
+    #[arg(long, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    pub chunk_size: Option<usize>,
+
     /// Maximum number of observations per inference; with 1, actions do not depend on which
     /// requests share a batch, to the last bit [default: 1 on a CPU, 32 on a GPU]
-    #[arg(long, value_name = "N", help_heading = "Batching",
+    #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     pub max_batch: Option<usize>,
 
     /// Maximum time that a request waits for those of other recently active clients, in
     /// milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 5, help_heading = "Batching",
+    #[arg(long, value_name = "MS", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub max_wait: u64,
 
-    /// Number of actions of a chunk that vla-eval's clients get, one for each observation, before
-    /// the next inference [default: all]
-    #[arg(long, value_name = "N", help_heading = "Clients",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
-    pub chunk_size: Option<usize>,
-
     /// Pin the policy to one GPU (single local rank only; several use LOCAL_RANK)
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = "Devices",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub policy_device_id: Option<i64>,
 
     /// Device of the policy: cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
+    #[arg(long, value_name = "DEVICE")]
     pub policy_device: Option<String>,
 }
 
@@ -237,14 +218,8 @@ impl ServeArgs {
     /// # Errors
     /// Returns clap's error, also for `--help`; its `exit_code` and text are to be used.
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
-        let name = std::iter::once(OsString::from("serve"));
-        let words = name.chain(words.iter().map(|word| with_dashes(word)));
-        let mut options = with_examples(with_negative_values(Self::command()), EXAMPLES);
         let named = |word: &str| Path::new(word).exists().then(|| "--policy".to_owned());
-        let matches = options
-            .try_get_matches_from_mut(words)
-            .map_err(|err| plain(err, &mut options, named))?;
-        Self::from_arg_matches(&matches)
+        Self::from_arg_matches(&parsed(Self::command(), EXAMPLES, words, named)?)
     }
 
     /// Returns how long a request waits for other requests.

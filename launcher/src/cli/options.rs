@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{Arg, ArgAction, Parser, ValueHint};
+use clap::{ArgAction, Parser, ValueHint};
 use clap_complete::Shell;
 use jobs::say::Style;
+use jobs::usage::{Headings, under};
 
 use crate::hang::OnHang;
 use crate::numa::Mode;
@@ -32,7 +33,7 @@ joined by `-` or `_`, and an option may be abbreviated while it stays unambiguou
 PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
 
 /// The headings of the help, each with the first option below it.
-const HEADINGS: [(&str, &str); 6] = [
+const HEADINGS: Headings = &[
     ("nproc_per_node", "Ranks"),
     ("module", "Program"),
     ("standalone", "Rendezvous"),
@@ -51,7 +52,7 @@ const HEADINGS: [(&str, &str); 6] = [
     hide_possible_values = true
 )]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
-#[command(mut_args = under_headings())]
+#[command(mut_args = under(HEADINGS))]
 #[command(
     override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun COMMAND [ARGS]...    (`rrun --help` lists the commands)"
 )]
@@ -306,16 +307,6 @@ impl Cli {
     /// Returns whether a built-in program is asked for that runs in ranks.
     pub fn is_built_in(&self) -> bool {
         matches!(self.built_in(), Some("eval" | "serve"))
-    }
-}
-
-/// Puts the options, which come in their order, below [`HEADINGS`].
-fn under_headings() -> impl FnMut(Arg) -> Arg {
-    let mut heading = None;
-    move |arg| {
-        let mut begins = HEADINGS.iter().filter(|(first, _)| arg.get_id() == first);
-        heading = begins.next().map(|(_, begun)| *begun).or(heading);
-        arg.help_heading(heading)
     }
 }
 

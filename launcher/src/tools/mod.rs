@@ -46,13 +46,12 @@ use std::time::{Duration, Instant};
 
 use ::report::{Journals, Merged, Rates};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use jobs::eval_args::with_dashes;
 use jobs::launch::{GONE, LivingLaunch, Pulse};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::printable::{printable, printable_json, printable_line};
 use jobs::refusal::Refusal;
-use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
+use jobs::usage::{option_of_file, plain, with_dashes, with_examples, with_negative_values};
 use serde::Serialize;
 
 use crate::cli::commands::{examples, is_tool, tools};
