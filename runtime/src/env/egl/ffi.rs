@@ -1,76 +1,160 @@
 //! The unsafe code for EGL: the extensions that list devices, and a context on one of them.
 //!
-//! Follows EGL 1.5, EGL_EXT_device_enumeration, EGL_EXT_device_query, EGL_EXT_device_drm,
-//! EGL_EXT_device_drm_render_node, EGL_EXT_platform_device and EGL_NV_device_cuda.
+//! Follows EGL 1.4 and 1.5, EGL_EXT_device_base, EGL_EXT_device_drm, EGL_EXT_device_drm_render_node,
+//! EGL_EXT_platform_device and EGL_NV_device_cuda. The crates that bind EGL panic at errors without a
+//! code or with one of an extension, or bring windows.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::mem::transmute;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
-use khronos_egl::{
-    ALPHA_SIZE, ATTRIB_NONE, Attrib, BLUE_SIZE, Boolean, CONTEXT_MAJOR_VERSION,
-    CONTEXT_MINOR_VERSION, CONTEXT_OPENGL_COMPATIBILITY_PROFILE_BIT, CONTEXT_OPENGL_PROFILE_MASK,
-    Context, DEPTH_SIZE, Display, DynamicInstance, EGL1_5, Enum, Error, GREEN_SIZE, HEIGHT, Int,
-    NONE, OPENGL_API, OPENGL_BIT, PBUFFER_BIT, RED_SIZE, RENDERABLE_TYPE, STENCIL_SIZE,
-    SURFACE_TYPE, Surface, TRUE, WIDTH,
-};
+type Int = i32;
+type Boolean = u32;
+type Enum = u32;
+type Attrib = isize;
+/// A display, configuration, context, surface or device.
+type Handle = *mut c_void;
 
+const TRUE: Boolean = 1;
+const NONE: Int = 0x3038;
 const EXTENSIONS: Int = 0x3055;
 const DRM_DEVICE_FILE: Int = 0x3233;
 const DRM_RENDER_NODE_FILE: Int = 0x3377;
 const CUDA_DEVICE: Int = 0x323A;
 const PLATFORM_DEVICE: Enum = 0x313F;
+const OPENGL_API: Enum = 0x30A2;
+const OPENGL_BIT: Int = 0x0008;
+const PBUFFER_BIT: Int = 0x0001;
+static CONFIG: [[Int; 2]; 9] = [
+    [0x3033, PBUFFER_BIT], // EGL_SURFACE_TYPE
+    [0x3040, OPENGL_BIT],  // EGL_RENDERABLE_TYPE
+    [0x3024, 8],           // EGL_RED_SIZE
+    [0x3023, 8],           // EGL_GREEN_SIZE
+    [0x3022, 8],           // EGL_BLUE_SIZE
+    [0x3021, 0],           // EGL_ALPHA_SIZE
+    [0x3025, 24],          // EGL_DEPTH_SIZE
+    [0x3026, 8],           // EGL_STENCIL_SIZE
+    [NONE, NONE],
+];
+/// One pixel: `EGL_WIDTH` and `EGL_HEIGHT`.
+static PIXEL: [Int; 5] = [0x3057, 1, 0x3056, 1, NONE];
+static NO_ATTRIBUTES: [Int; 1] = [NONE];
 
-type QueryDevices = unsafe extern "system" fn(Int, *mut *mut c_void, *mut Int) -> Boolean;
-type QueryDeviceString = unsafe extern "system" fn(*mut c_void, Int) -> *const c_char;
-type QueryDeviceAttrib = unsafe extern "system" fn(*mut c_void, Int, *mut Attrib) -> Boolean;
-/// `const GLubyte *glGetString(GLenum)`
-type GetString = unsafe extern "system" fn(c_int) -> *const c_char;
+/// Declares the library with its functions, exported ones and those of extensions.
+macro_rules! library {
+    ($($field:ident: $name:literal fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// The library.
+        struct Egl {
+            $($field: unsafe extern "system" fn($($argument),*) -> $result,)*
+        }
 
-/// The library, with the functions of its extensions.
-struct Egl {
-    api: DynamicInstance<EGL1_5>,
-    devices: QueryDevices,
-    string: QueryDeviceString,
-    attrib: QueryDeviceAttrib,
+        impl Egl {
+            fn load() -> Result<Self, String> {
+                let library = Library::open()?;
+                // SAFETY: EGL and its extensions define the functions of these names with these
+                // types, and on Linux a function's address has the size of a pointer.
+                unsafe {
+                    Ok(Self {
+                        $($field: transmute::<
+                            *mut c_void,
+                            unsafe extern "system" fn($($argument),*) -> $result,
+                        >(library.function($name)?),)*
+                    })
+                }
+            }
+        }
+    };
+}
+
+library! {
+    error: c"eglGetError" fn() -> Int;
+    address: c"eglGetProcAddress" fn(*const c_char) -> *mut c_void;
+    devices: c"eglQueryDevicesEXT" fn(Int, *mut Handle, *mut Int) -> Boolean;
+    string: c"eglQueryDeviceStringEXT" fn(Handle, Int) -> *const c_char;
+    attrib: c"eglQueryDeviceAttribEXT" fn(Handle, Int, *mut Attrib) -> Boolean;
+    display: c"eglGetPlatformDisplayEXT" fn(Enum, Handle, *const Int) -> Handle;
+    initialize: c"eglInitialize" fn(Handle, *mut Int, *mut Int) -> Boolean;
+    choose: c"eglChooseConfig" fn(Handle, *const Int, *mut Handle, Int, *mut Int) -> Boolean;
+    bind: c"eglBindAPI" fn(Enum) -> Boolean;
+    context: c"eglCreateContext" fn(Handle, Handle, Handle, *const Int) -> Handle;
+    surface: c"eglCreatePbufferSurface" fn(Handle, Handle, *const Int) -> Handle;
+    current: c"eglMakeCurrent" fn(Handle, Handle, Handle, Handle) -> Boolean;
+    no_surface: c"eglDestroySurface" fn(Handle, Handle) -> Boolean;
+    no_context: c"eglDestroyContext" fn(Handle, Handle) -> Boolean;
+}
+
+/// The opened library, which is never closed.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open() -> Result<Self, String> {
+        // SAFETY: the name is NUL-terminated, and the system's EGL may be loaded by any thread.
+        let library = unsafe { libc::dlopen(c"libEGL.so.1".as_ptr(), libc::RTLD_NOW) };
+        match library.is_null() {
+            true => Err("libEGL.so.1 cannot be loaded".to_owned()),
+            false => Ok(Self(library)),
+        }
+    }
+
+    fn exported(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: the library is open, and the name is NUL-terminated.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }
+    }
+
+    fn function(&self, name: &CStr) -> Result<*mut c_void, String> {
+        type Address = unsafe extern "system" fn(*const c_char) -> *mut c_void;
+
+        let mut found = self.exported(name);
+        let address = self.exported(c"eglGetProcAddress");
+        if found.is_null() && !address.is_null() {
+            // SAFETY: EGL defines the function of this name with this type, as above; the name is
+            // NUL-terminated.
+            found = unsafe { transmute::<*mut c_void, Address>(address)(name.as_ptr()) };
+        }
+        let name = name.to_string_lossy();
+        match found.is_null() {
+            true => Err(format!(
+                "libEGL.so.1 is too old to list devices: it has no {name}"
+            )),
+            false => Ok(found),
+        }
+    }
 }
 
 /// Loads the library at the first call.
 fn egl() -> Result<&'static Egl, &'static str> {
     static EGL: OnceLock<Result<Egl, String>> = OnceLock::new();
-    EGL.get_or_init(load).as_ref().map_err(String::as_str)
+    EGL.get_or_init(Egl::load).as_ref().map_err(String::as_str)
 }
 
-fn load() -> Result<Egl, String> {
-    // SAFETY: this name is the system's EGL, whose functions have the types of its specification.
-    let api = unsafe { DynamicInstance::<EGL1_5>::load_required_from_filename("libEGL.so.1") }
-        .map_err(|error| error.to_string())?;
-    let function = |name| {
-        let found = api.get_proc_address(name);
-        found.ok_or_else(|| format!("libEGL.so.1 has no {name}: it is too old to list devices"))
-    };
-    let (devices, string, attrib) = (
-        function("eglQueryDevicesEXT")?,
-        function("eglQueryDeviceStringEXT")?,
-        function("eglQueryDeviceAttribEXT")?,
-    );
-    // SAFETY: the extensions above define the functions of these names with these types.
-    unsafe {
-        Ok(Egl {
-            devices: transmute::<extern "system" fn(), QueryDevices>(devices),
-            string: transmute::<extern "system" fn(), QueryDeviceString>(string),
-            attrib: transmute::<extern "system" fn(), QueryDeviceAttrib>(attrib),
-            api,
+impl Egl {
+    /// Says which function has failed, with the code that the library gives.
+    fn failed(&self, function: &str) -> String {
+        // SAFETY: the function has no preconditions.
+        format!("{function} failed with code {:#06x}", unsafe {
+            (self.error)()
         })
+    }
+
+    fn done(&self, function: &str, result: Boolean) -> Result<(), String> {
+        (result == TRUE)
+            .then_some(())
+            .ok_or_else(|| self.failed(function))
+    }
+
+    fn made(&self, function: &str, handle: Handle) -> Result<Handle, String> {
+        (!handle.is_null())
+            .then_some(handle)
+            .ok_or_else(|| self.failed(function))
     }
 }
 
 /// EGL's handle of a device, which is valid as long as the process lives.
 pub struct DeviceHandle {
     egl: &'static Egl,
-    raw: *mut c_void,
+    raw: Handle,
 }
 
 // SAFETY: EGL's functions may be called in any thread, and devices are constants of the library.
@@ -84,17 +168,12 @@ pub(super) fn query_devices() -> Result<Vec<DeviceHandle>, String> {
     let mut count: Int = 0;
     // SAFETY: with no room for handles, EGL writes only their number, which outlives the call.
     let counted = unsafe { (egl.devices)(0, null_mut(), &raw mut count) };
-    if counted != TRUE {
-        return Err("EGL does not list its devices".to_owned());
-    }
+    egl.done("eglQueryDevicesEXT", counted)?;
     let mut raw = vec![null_mut(); usize::try_from(count).unwrap_or(0)];
     // SAFETY: the vector has room for `count` handles, and both outlive the call.
     let listed = unsafe { (egl.devices)(count, raw.as_mut_ptr(), &raw mut count) };
-    raw.truncate(if listed == TRUE {
-        usize::try_from(count).unwrap_or(0)
-    } else {
-        0
-    });
+    egl.done("eglQueryDevicesEXT", listed)?;
+    raw.truncate(usize::try_from(count).unwrap_or(0));
     Ok(raw
         .into_iter()
         .map(|raw| DeviceHandle { egl, raw })
@@ -120,11 +199,13 @@ impl DeviceHandle {
         if !self.has("EGL_NV_device_cuda") {
             return None;
         }
-        let mut number: Attrib = 0;
+        let mut number: Attrib = -1;
         // SAFETY: EGL listed this device, `number` outlives the call, and the device has the
         // extension that defines the attribute.
         let answered = unsafe { (self.egl.attrib)(self.raw, CUDA_DEVICE, &raw mut number) };
-        (answered == TRUE).then_some(number)
+        (answered == TRUE)
+            .then(|| usize::try_from(number).ok())
+            .flatten()
     }
 
     fn string(&self, name: Int) -> Option<String> {
@@ -132,60 +213,53 @@ impl DeviceHandle {
         text(unsafe { (self.egl.string)(self.raw, name) })
     }
 
-    /// Opens a compatibility context, which MuJoCo's renderer needs, on this thread. Its surface
-    /// has one pixel, because pictures are drawn off screen.
+    /// Opens a context on this thread, by default of the compatibility profile, which MuJoCo's
+    /// renderer needs. Its surface has one pixel, because pictures are drawn off screen.
     ///
     /// # Errors
-    /// Returns EGL's error.
-    pub fn open(&self) -> Result<CurrentContext, Error> {
-        let api = &self.egl.api;
-        // SAFETY: the platform is that of devices, and EGL listed this one.
-        let display =
-            unsafe { api.get_platform_display(PLATFORM_DEVICE, self.raw, &[ATTRIB_NONE])? };
-        api.initialize(display)?;
-        let wanted = [
-            [SURFACE_TYPE, PBUFFER_BIT],
-            [RENDERABLE_TYPE, OPENGL_BIT],
-            [RED_SIZE, 8],
-            [GREEN_SIZE, 8],
-            [BLUE_SIZE, 8],
-            [ALPHA_SIZE, 0],
-            [DEPTH_SIZE, 24],
-            [STENCIL_SIZE, 8],
-            [NONE, NONE],
-        ];
-        let config = api.choose_first_config(display, wanted.as_flattened())?;
-        let config = config.ok_or(Error::BadConfig)?;
-        api.bind_api(OPENGL_API)?;
-        let version = [
-            [CONTEXT_MAJOR_VERSION, 2],
-            [CONTEXT_MINOR_VERSION, 0],
-            [
-                CONTEXT_OPENGL_PROFILE_MASK,
-                CONTEXT_OPENGL_COMPATIBILITY_PROFILE_BIT,
-            ],
-            [NONE, NONE],
-        ];
-        let mut opened = CurrentContext {
-            egl: self.egl,
-            display,
-            context: api.create_context(display, config, None, version.as_flattened())?,
-            surface: None,
-            _of_this_thread: PhantomData,
-        };
-        let surface = api.create_pbuffer_surface(display, config, &[WIDTH, 1, HEIGHT, 1, NONE])?;
-        opened.surface = Some(surface);
-        api.make_current(display, Some(surface), Some(surface), Some(opened.context))?;
-        Ok(opened)
+    /// Returns the function that failed, with EGL's code.
+    pub fn open(&self) -> Result<CurrentContext, String> {
+        let egl = self.egl;
+        // SAFETY: EGL listed this device, which is one of the platform; no attribute is passed. The
+        // lists outlive the calls and end with `NONE`. What each call gets is what the one before
+        // has made, and the context is destroyed by `CurrentContext` alone.
+        unsafe {
+            let display = (egl.display)(PLATFORM_DEVICE, self.raw, null());
+            let display = egl.made("eglGetPlatformDisplayEXT", display)?;
+            let begun = (egl.initialize)(display, null_mut(), null_mut());
+            egl.done("eglInitialize", begun)?;
+            let (mut config, mut count) = (null_mut(), 0);
+            let wanted = CONFIG.as_flattened().as_ptr();
+            let chosen = (egl.choose)(display, wanted, &raw mut config, 1, &raw mut count);
+            egl.done("eglChooseConfig", chosen)?;
+            if count < 1 {
+                return Err("it has no configuration for pictures".to_owned());
+            }
+            egl.done("eglBindAPI", (egl.bind)(OPENGL_API))?;
+            let context = (egl.context)(display, config, null_mut(), NO_ATTRIBUTES.as_ptr());
+            let mut opened = CurrentContext {
+                egl,
+                display,
+                context: egl.made("eglCreateContext", context)?,
+                surface: null_mut(),
+                _of_this_thread: PhantomData,
+            };
+            let surface = (egl.surface)(display, config, PIXEL.as_ptr());
+            opened.surface = egl.made("eglCreatePbufferSurface", surface)?;
+            let current = (egl.current)(display, surface, surface, context);
+            egl.done("eglMakeCurrent", current)?;
+            Ok(opened)
+        }
     }
 }
 
 /// An OpenGL context that is current on this thread until it is dropped.
 pub struct CurrentContext {
     egl: &'static Egl,
-    display: Display,
-    context: Context,
-    surface: Option<Surface>,
+    display: Handle,
+    context: Handle,
+    /// Null until it is made.
+    surface: Handle,
     /// It stays on the thread that opened it.
     _of_this_thread: PhantomData<*const ()>,
 }
@@ -193,18 +267,19 @@ pub struct CurrentContext {
 impl CurrentContext {
     /// OpenGL's name of the renderer, as `llvmpipe (LLVM 15.0.6, 256 bits)`.
     pub fn renderer(&self) -> String {
+        /// `const GLubyte *glGetString(GLenum)`
+        type GetString = unsafe extern "system" fn(Enum) -> *const c_char;
         /// gl.h: `GL_RENDERER`.
-        const RENDERER: c_int = 0x1F01;
+        const RENDERER: Enum = 0x1F01;
 
-        let name = self
-            .egl
-            .api
-            .get_proc_address("glGetString")
-            .and_then(|get| {
-                // SAFETY: OpenGL defines the function of this name with this type, and a context is
-                // current on this thread.
-                text(unsafe { transmute::<extern "system" fn(), GetString>(get)(RENDERER) })
-            });
+        // SAFETY: the name is NUL-terminated.
+        let get = unsafe { (self.egl.address)(c"glGetString".as_ptr()) };
+        if get.is_null() {
+            return "unknown".to_owned();
+        }
+        // SAFETY: OpenGL defines the function of this name with this type, and a context is current
+        // on this thread.
+        let name = text(unsafe { transmute::<*mut c_void, GetString>(get)(RENDERER) });
         name.unwrap_or_else(|| "unknown".to_owned())
     }
 }
@@ -212,13 +287,15 @@ impl CurrentContext {
 impl Drop for CurrentContext {
     fn drop(&mut self) {
         // A context that is destroyed while it is current lives until its thread ends, and Mesa
-        // keeps 20 MB of it even then. Each can only fail if it no longer exists.
-        let api = &self.egl.api;
-        api.make_current(self.display, None, None, None).ok();
-        if let Some(surface) = self.surface {
-            api.destroy_surface(self.display, surface).ok();
+        // keeps 20 MB of it even then. Each call can only fail if its handle no longer exists.
+        // SAFETY: `open` has made the handles on this thread, and nothing else destroys them.
+        unsafe {
+            (self.egl.current)(self.display, null_mut(), null_mut(), null_mut());
+            if !self.surface.is_null() {
+                (self.egl.no_surface)(self.display, self.surface);
+            }
+            (self.egl.no_context)(self.display, self.context);
         }
-        api.destroy_context(self.display, self.context).ok();
     }
 }
 

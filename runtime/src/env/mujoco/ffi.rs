@@ -1,5 +1,5 @@
-//! The unsafe code of the simulator: MuJoCo's renderer on a headless OpenGL context, and the handler of MuJoCo's fatal
-//! errors.
+//! The unsafe code of the simulator: MuJoCo's renderer on a current OpenGL context, and the handler
+//! of MuJoCo's fatal errors.
 
 use std::cell::Cell;
 use std::sync::Once;
