@@ -28,8 +28,10 @@ use crate::env::python::message::{Entry, replies};
 use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Render};
 use crate::python::{Cause, Loss, Ready, Said, Worker};
 
-/// How the stage begins in which a start tries a reset, in `rrun_worker.py`.
+/// How the stages begin in which a start tries a reset, in `rrun_worker.py`.
 const PROBE_RESET: &str = "reset(seed=";
+/// The first of them.
+const PROBE: &str = "reset(seed=0)";
 
 /// One process, running or not, and its copies.
 pub struct Child {
@@ -47,6 +49,8 @@ pub struct Child {
     sent: VecDeque<Entry>,
     /// Number of episodes since it was started.
     served: u64,
+    /// True if its start tries a reset with seed 0.
+    probes_zero: bool,
 }
 
 impl Child {
@@ -62,12 +66,14 @@ impl Child {
             held: Vec::new(),
             sent: VecDeque::new(),
             served: 0,
+            probes_zero: true,
         }
     }
 
     /// Starts the process, or waits for its fork server.
     pub fn start(&mut self, host: &mut Host) {
         (self.awaits_server, self.served) = (false, 0);
+        self.probes_zero = host.probe_failure.is_none();
         self.copies.iter_mut().for_each(|copy| copy.episode = None);
         match host.start(self.index) {
             Ok(Some(worker)) => self.worker = Some(worker),
@@ -137,7 +143,7 @@ impl Child {
     fn over(&mut self, loss: &Loss, host: &mut Host) {
         if self.worker.as_ref().is_some_and(Worker::is_closing) {
             self.memory = None;
-            return self.worker.take().into_iter().for_each(|it| host.bury(it));
+            return self.bury(host);
         }
         let mut whose = String::new();
         match loss.cause {
@@ -159,10 +165,23 @@ impl Child {
         }
     }
 
+    fn bury(&mut self, host: &mut Host) {
+        if let Some(worker) = self.worker.take() {
+            host.bury(worker);
+        }
+    }
+
     /// Gives up the process, which is gone or will be. Commands that wait for it are answered with
     /// the reason; other copies get it with their next command.
     fn lose(&mut self, reason: &str, host: &mut Host) {
         let starting = self.memory.is_none();
+        let during = self.worker.as_ref().map(Worker::during);
+        if starting && self.probes_zero && during == Some(PROBE) {
+            // No episode has the seed 0, so the next start tries that of the job's first episode.
+            host.probe_failure.get_or_insert_with(|| reason.to_owned());
+            self.bury(host);
+            return self.start(host);
+        }
         let (mut told, mut stderr) = (host.told(reason, &self.doing()), Vec::new());
         let culprit = (!starting).then(|| self.culprit(host)).flatten();
         if let Some(mut worker) = self.worker.take() {

@@ -56,6 +56,9 @@ pub struct Host {
     pub answers: AnswerBatch,
     /// Description sent by the first process; the others have to send the same.
     pub hello: Option<Arc<Hello>>,
+    /// What became of a process at the reset with seed 0, which every start tries; the next ones try
+    /// the seed of the job's first episode.
+    pub probe_failure: Option<String>,
     /// The reason why the environment cannot be created, until it is reported.
     pub failure: Option<EnvError>,
     /// The fork servers; their tokens follow those of the processes.
@@ -107,6 +110,7 @@ impl Host {
             config,
             answers: AnswerBatch::new(),
             hello: None,
+            probe_failure: None,
             failure: None,
             servers: Vec::new(),
             dying: Vec::new(),
@@ -241,6 +245,7 @@ impl Host {
             "clip_actions": given.clip_actions,
             "vector": given.vector,
             "first_seed": self.config.first_seed,
+            "probe": self.probe_failure,
             "renders": settings.renders(),
         })
     }

@@ -68,7 +68,7 @@ pub struct PythonConfig {
     pub recycle_after: Option<u64>,
     /// Screen of an X display that is started for jobs that do not name one.
     pub xvfb: Option<Screen>,
-    /// Seed of the job's first episode, with which the start of a process tries a reset.
+    /// Seed of the job's first episode.
     pub first_seed: u64,
 }
 

@@ -44,3 +44,27 @@ fn a_start_that_always_dies_says_that_it_was_no_episode() {
         the start of a process and is no episode; rank 0, job `toy`";
     assert!(reason.starts_with(expected), "{reason}");
 }
+
+#[test]
+fn a_start_that_fails_with_seed_0_tries_that_of_the_first_episode() {
+    for (method, fault) in [
+        ("spawn", "exit"),
+        ("forkserver", "exit"),
+        ("spawn", "raise"),
+    ] {
+        let args = json!({"environment": fixture("Faulty"), "start_method": method,
+                          "env_kwargs": {"faults": {"0": [fault, 0]}}});
+        let config = PythonConfig {
+            first_seed: 9,
+            ..PythonConfig::new(3)
+        };
+        let mut env = start_with(args, config).unwrap();
+        let all = [0, 1, 2].map(|index| (EnvIndex(index), 5));
+        assert!(env.reset(&all, Render::No).iter().all(Result::is_ok));
+        let notes = &env.env().notes;
+        let begin = "reset(seed=0), which the start tries, ";
+        let end = "; it was tried again with the first episode's seed 9";
+        let is_said = |note: &String| note.starts_with(begin) && note.ends_with(end);
+        assert!(notes.iter().any(is_said), "{notes:?}");
+    }
+}

@@ -22,7 +22,7 @@ import rrun_mapping as mapping
 import rrun_simulator as simulator
 from rrun_actions import Action
 from rrun_feedback import Feedback
-from rrun_host import LINE, NOBODY, Places, Refused, Wrong, packed
+from rrun_host import LINE, NOBODY, Places, Refused, Wrong, last_line, packed
 from rrun_observation import Scene, fetch
 from rrun_values import flag, reward_of
 from rrun_success import Success
@@ -86,9 +86,7 @@ class Worker:
         self.action = Action(self.copies.action_space, config["mapping"].get("action") or {}, config["clip_actions"])
         if self.copies.batched:
             self.copies.idle, _ = self.action.decode(self.action.middle())
-        seed = config["first_seed"] & SEED_BITS
-        self.host.stage(f"reset(seed={seed})")
-        observation, info = self.reset_one(0, seed, 0)
+        observation, info = self.first_reset()
         self.host.stage("first observation")
         row = 0 if self.copies.batched else None
         scene = Scene(observation, row, config["mapping"], self.copies.space)
@@ -106,6 +104,23 @@ class Worker:
         number = config["num_envs"]
         self.steps, self.told = [0] * number, [None] * number
         return self.hello()
+
+    def first_reset(self):
+        """With the seed 0; an environment that cannot begin there gets another chance with the first episode's.
+
+        So does one whose process has died there: `probe` says of what.
+        """
+        failure = self.config["probe"]
+        if failure is None:
+            try:
+                self.host.stage("reset(seed=0)")
+                return self.reset_one(0, 0, 0)
+            except Exception as error:
+                failure = f"raised {last_line(error)}"
+        seed = self.config["first_seed"] & SEED_BITS
+        self.notes.append(f"reset(seed=0), which the start tries, {failure}; it was tried again with the first episode's seed {seed}")
+        self.host.stage(f"reset(seed={seed})")
+        return self.reset_one(0, seed, 0)
 
     def reset_one(self, local, seed, episode):
         options = {"episode": episode} if self.config["pass_episode"] else None
