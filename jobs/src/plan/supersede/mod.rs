@@ -12,7 +12,7 @@
 //! leave alone what was already moved. All of this happens under the lock of the plan, while nobody
 //! writes a journal.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -86,15 +86,21 @@ fn decide(run: &RunFolder, next: RunPlan, difference: &Difference) -> io::Result
     Ok(next)
 }
 
-/// Returns the first number whose folder is not there, or has nothing but the plan that a killed
-/// start has left.
+/// Returns the number after the highest that is there, or the highest if it has nothing but the
+/// plan that a killed start has left.
 fn free_number(run: &RunFolder) -> u32 {
-    let is_free = |number: &u32| {
-        let to = superseded(run, *number);
-        let mut entries = fs::read_dir(to.root()).into_iter().flatten().flatten();
-        entries.all(|entry| entry.path() == to.plan())
-    };
-    (1..).find(is_free).unwrap_or(u32::MAX)
+    let entries = fs::read_dir(run.superseded())
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let highest: u32 = numbers.max().unwrap_or(0);
+    let to = superseded(run, highest);
+    let is_left = |entries: fs::ReadDir| entries.flatten().all(|entry| entry.path() == to.plan());
+    match fs::read_dir(to.root()).is_ok_and(is_left) {
+        true => highest,
+        false => highest.saturating_add(1),
+    }
 }
 
 /// Steps 3 and 4, if the plan has left anything to move. Returns the plan without that.
@@ -106,6 +112,7 @@ pub(super) fn finish(run: &RunFolder, mut plan: RunPlan) -> io::Result<RunPlan> 
     for folder in [run.superseded(), to.root().to_owned(), to.journals()] {
         real_folder(&folder)?;
     }
+    fs::create_dir_all(to.root())?;
     let jobs = moving.jobs.iter().map(|name| run.job(name));
     let leaving = jobs.chain(run.reports()).chain([run.journals()]);
     leaving.into_iter().try_for_each(|path| away(&path, &to))?;
@@ -135,8 +142,8 @@ fn away(path: &Path, to: &RunFolder) -> io::Result<()> {
 /// Writes the lines that stay from one folder of journals to another. A journal that would be empty
 /// is left out.
 fn carry(plan: &RunPlan, moving: &Moving, [from, to]: [&Path; 2]) -> io::Result<()> {
-    let jobs = plan.jobs.iter();
-    let staying = jobs.filter(|job| !moving.jobs.contains(&job.name));
+    let leaving: HashSet<&String> = moving.jobs.iter().collect();
+    let staying = plan.jobs.iter().filter(|job| !leaving.contains(&job.name));
     let staying: HashMap<&str, Option<u64>> =
         staying.map(|job| (&*job.name, job.episodes())).collect();
     fs::create_dir_all(to)?;
