@@ -217,7 +217,9 @@ pub struct EnvLost {
     pub episode: u64,
     /// Steps that the episode had taken.
     pub step: u64,
-    /// How often the episode has lost its environment, this time included.
+    /// How often the episode has lost its environment, this time included; 0 in a report of a build
+    /// that did not say it.
+    #[serde(default)]
     pub attempt: u32,
     /// Who is to blame. If it is another episode, the loss is not counted against this one.
     #[serde(default, skip_serializing_if = "Blame::is_own")]

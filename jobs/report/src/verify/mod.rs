@@ -278,7 +278,7 @@ impl JobAudit {
                 first: 0,
                 frames,
             };
-            self.videos.insert(file, vec![whole]);
+            self.videos.entry(file).or_default().push(whole);
         }
     }
 }
