@@ -29,6 +29,9 @@ pub struct Lines {
     begun: Vec<u8>,
     /// Whether the last line end was a `\r`, so that a `\n` right after it ends no further line.
     after_return: bool,
+    /// Whether the bytes before the next line end were cut off, so that no line is left if it comes
+    /// at once.
+    was_cut: bool,
 }
 
 impl Lines {
@@ -39,6 +42,7 @@ impl Lines {
             position: 0,
             begun: Vec::new(),
             after_return: false,
+            was_cut: false,
         }
     }
 
@@ -53,19 +57,23 @@ impl Lines {
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             self.begun.extend_from_slice(&rest[..end]);
             let line = mem::take(&mut self.begun);
+            let ends_cut = mem::take(&mut self.was_cut) && line.is_empty();
             let follows_return = self.after_return && line.is_empty();
             match rest[end] {
+                _ if ends_cut => {}
                 // The second half of an end, or the beginning of a progress bar.
                 b'\n' if follows_return => {}
                 b'\r' if line.is_empty() => {}
                 _ => give(&line),
             }
-            self.after_return = rest[end] == b'\r' && (!line.is_empty() || follows_return);
+            self.after_return =
+                rest[end] == b'\r' && (!line.is_empty() || follows_return || ends_cut);
             rest = &rest[end + 1..];
         }
         self.begun.extend_from_slice(rest);
         if self.begun.len() >= LONGEST || (is_over && !self.begun.is_empty()) {
             give(&mem::take(&mut self.begun));
+            self.was_cut = true;
         }
         length > 0
     }
@@ -133,6 +141,9 @@ mod tests {
     fn a_line_without_end_is_cut_and_loses_nothing() {
         let long = vec![b'x'; LONGEST - 1];
         assert_eq!(cut(&[b"a\r\n", &long, b"\nb"]), [b"a", &*long, b"b"]);
+        let whole = vec![b'x'; LONGEST];
+        assert_eq!(cut(&[&whole, b"\nb\n"]), [&*whole, b"b"]);
+        assert_eq!(cut(&[&whole, b"\r\n\n"]), [&*whole, b""]);
         let cut = cut(&[&long, &long, b"\nb\n"]);
         assert_eq!(cut.len(), 3);
         assert!(cut[0].len() < LONGEST + CHUNK && cut[..2].concat() == long.repeat(2));

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use jobs::numbers::Numbers;
 use serde::{Serialize, Serializer};
 
@@ -57,11 +57,9 @@ impl FromStr for CpuList {
         if text.is_empty() {
             return Ok(CpuList::default());
         }
-        let cpus: Numbers = text.parse().map_err(anyhow::Error::msg)?;
-        ensure!(
-            cpus.below(MOST_CPUS) == cpus,
-            "`{text}` is not a list of CPUs"
-        );
+        let cpus: Option<Numbers> = text.parse().ok();
+        let cpus = cpus.filter(|cpus| cpus.below(MOST_CPUS) == *cpus);
+        let cpus = cpus.with_context(|| format!("`{text}` is not a list of CPUs"))?;
         Ok(CpuList(cpus.iter().map(|cpu| cpu as usize).collect()))
     }
 }

@@ -167,13 +167,18 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
     if path.is_dir() || (is_name && hub::snapshot(&name, variable).is_some()) {
         return Ok(());
     }
-    // What would be in a folder that is here is no model of the Hub.
+    // What would be in a folder that is here is hardly a model of the Hub.
     let is_of_here = path.parent().is_some_and(Path::is_dir);
-    let wanted = match is_name && !is_of_here {
-        true => {
+    let wanted = match (is_name, is_of_here) {
+        (true, false) => {
             format!("expected a folder or a downloaded model: `hf download {name}` downloads it")
         }
-        false => "expected the folder of a checkpoint".to_owned(),
+        (true, true) => {
+            format!(
+                "expected the folder of a checkpoint, or a model of the Hub after `hf download {name}`"
+            )
+        }
+        (false, _) => "expected the folder of a checkpoint".to_owned(),
     };
     Err(format!(
         "`policy_config_dict.model_path` is `{name}`, which is not a folder; {wanted}"

@@ -114,7 +114,8 @@ impl Driver {
         let plan = SignalPlan {
             sender: Sender::Anyone,
             spec: String::new(),
-            numbers: Vec::new(),
+            // Also if the parent ignored them, as a shell does for what it starts with `&`.
+            numbers: vec![libc::SIGINT, libc::SIGTERM],
         };
         let mut signals = Caught::new(&plan.numbers).with(&plan).ends;
         let mut running = None;

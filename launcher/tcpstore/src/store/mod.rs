@@ -356,7 +356,7 @@ impl Drop for Driver {
     }
 }
 
-/// A store that a thread serves until this is dropped.
+/// A store that a thread serves until a moment after this is dropped.
 #[derive(Debug)]
 struct HostedStore {
     /// The port that was bound.
