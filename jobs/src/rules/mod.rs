@@ -171,7 +171,7 @@ fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
     if !has_length && !policies::has_length(&job.policy_type) {
         return Err(Refusal::new(format_args!(
             "neither num_episodes nor num_steps is given, and policy `{}` has no length of its \
-             own; use --num-steps",
+             own; add one of them, or use --num-steps",
             job.policy_type
         )));
     }

@@ -206,22 +206,8 @@ fn value<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     })
 }
 
-/// Variables of Kubernetes that tell where a pod is: of every pod, of an Indexed Job, of a JobSet.
-const KUBERNETES: [&str; 6] = [
-    "KUBERNETES_SERVICE_HOST",
-    "JOB_COMPLETION_INDEX",
-    "JOBSET_NAME",
-    "REPLICATED_JOB_NAME",
-    "JOB_INDEX",
-    "JOBSET_RESTART_ATTEMPT",
-];
-
 pub(super) fn slurm(site: &Site) -> Vec<Finding> {
     vec![of_slurm(&site.env)]
-}
-
-pub(super) fn kubernetes(site: &Site) -> Vec<Finding> {
-    vec![of_kubernetes(&site.env)]
 }
 
 fn of_slurm(env: &Environment) -> Finding {
@@ -275,17 +261,6 @@ fn options(found: &Inferred) -> Vec<String> {
 fn name(job: &Job) -> String {
     let element = job.element.clone();
     element.unwrap_or_else(|| job.id.to_string())
-}
-
-fn of_kubernetes(env: &Environment) -> Finding {
-    let set: Vec<String> = KUBERNETES
-        .into_iter()
-        .filter_map(|name| Some(format!("{name}={}", env.get(name)?.to_string_lossy())))
-        .collect();
-    match set.is_empty() {
-        true => Finding::note("Kubernetes", "not in a pod"),
-        false => Finding::ok("Kubernetes", set.join(" ")),
-    }
 }
 
 #[cfg(test)]
@@ -379,17 +354,5 @@ mod tests {
         let wrong = of_slurm(&Environment::from([("SLURM_JOB_ID", "twelve")]));
         assert_eq!(wrong.grade, Grade::Failed);
         assert!(wrong.found.contains("SLURM_JOB_ID"), "{wrong:?}");
-    }
-
-    #[test]
-    fn an_indexed_job_is_seen() {
-        let none = Finding::note("Kubernetes", "not in a pod");
-        assert_eq!(of_kubernetes(&Environment::default()), none);
-        let env = Environment::from([
-            ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
-            ("JOB_COMPLETION_INDEX", "3"),
-        ]);
-        let expected = "KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=3";
-        assert_eq!(of_kubernetes(&env), Finding::ok("Kubernetes", expected));
     }
 }

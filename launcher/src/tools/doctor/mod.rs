@@ -51,7 +51,6 @@ const CHECKS: &[Check] = &[
     Check::new("output folder", DISK, Quick, folder::examine),
     Check::new("NVIDIA driver", DRIVER, Quick, gpus::examine),
     Check::new("SLURM", OURS, Quick, machine::slurm),
-    Check::new("Kubernetes", OURS, Quick, machine::kubernetes),
     Check::new(rank::NAME, RANK, Quick, rank::libraries),
     Check::new("CUDA", RANK, OfRank, rank::cuda),
     Check::new("NCCL", RANK, OfRank, rank::nccl),

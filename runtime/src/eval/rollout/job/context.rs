@@ -48,7 +48,7 @@ impl<'a> ActiveJob<'a> {
             (Length::Steps(_), _) => Ok(None),
             (Length::Policy, []) => Err(Stop::job(format_args!(
                 "neither num_episodes nor num_steps is given, and policy `{}` has no length of its \
-                 own; use --num-steps",
+                 own; add one of them, or use --num-steps",
                 self.job().policy_type
             ))),
             (Length::Policy, own) => Ok(Some(own.len() as u64)),
