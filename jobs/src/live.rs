@@ -1,17 +1,18 @@
-//! What the page of a run (`rrun eval --page`), its ranks and their launchers tell each other while it
-//! lasts: files of the folder `live` in the run folder, which all nodes see, and one that a launcher
-//! makes for each rank of its node.
+//! What the page of a run (`rrun eval --page`), its ranks and their launchers tell each other while
+//! it lasts: files of the folder `live` in the run folder, which all nodes see, and one that a
+//! launcher makes for each rank of its node.
 //!
 //! ```text
 //! rank ── live/rank<r>_env<i>.png ──► page     the newest picture of an environment
 //! page ── live/commands.json ───────► ranks    begin no more episodes, of all jobs or of some
 //! rank ── the file of its pulse ────► launcher how far it is, about once a second
 //! ```
-//! The launcher sets [`PAGE_VARIABLE`] for its ranks if there is a page, and [`PULSE_VARIABLE`] if it
-//! watches them. Without these they write and read nothing.
+//! The launcher sets [`PAGE_VARIABLE`] for its ranks if there is a page, and [`PULSE_VARIABLE`] if
+//! it watches them. Without these they write and read nothing.
 //!
-//! CPU time does not tell a rank that works from one that loops for ever; its progress does. The file
-//! of a pulse has always the same size and is written in place, so that it costs one system call.
+//! CPU time does not tell a rank that works from one that loops for ever; its progress does. The
+//! file of a pulse has always the same size and is written in place, so that it costs one system
+//! call.
 
 use std::collections::BTreeSet;
 use std::fs::File;

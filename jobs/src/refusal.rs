@@ -104,7 +104,8 @@ pub fn most_similar<'a>(
     best
 }
 
-/// Returns ` (did you mean `name`?)` for a name that users choose, or nothing if none is similar enough.
+/// Returns ` (did you mean `name`?)` for a name that users choose, or nothing if none is similar
+/// enough.
 pub fn meant<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let close = most_similar(found, known, LIKE_NAME);
     close.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))

@@ -1,6 +1,7 @@
-//! How much GPU memory a run needs, before anything starts. It adds up what is known about checkpoints
-//! and simulators for each GPU, and compares the sum with the free memory. An unknown amount is
-//! reported as unknown, and never counted as zero. Beside it, the sizes of a PPO training ([`ppo`]).
+//! How much GPU memory a run needs, before anything starts. It adds up what is known about
+//! checkpoints and simulators for each GPU, and compares the sum with the free memory. An unknown
+//! amount is reported as unknown, and never counted as zero. Beside it, the sizes of a PPO training
+//! ([`ppo`]).
 //!
 //! ```text
 //! job ─┬─ policy       weights (headers), activations, graphs (gr00t)     ─┐
@@ -8,8 +9,8 @@
 //! rank ─── context ────────────────────────────────────────────────────────┴─► Need ─┬─► Fit
 //!                   GpuMemory (NVML, --gpu-memory) ──────────────────────────────────┴─► Proposal
 //! ```
-//! Everything here is pure, except that the files of checkpoints and measurements are read once. This
-//! crate has no async code, no libtorch and no unsafe code.
+//! Everything here is pure, except that the files of checkpoints and measurements are read once.
+//! This crate has no async code, no libtorch and no unsafe code.
 
 #![forbid(unsafe_code)]
 

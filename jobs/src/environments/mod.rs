@@ -3,8 +3,8 @@
 //! `rrun-rank`.
 //!
 //! Such a simulator has one row, which launcher, memory planner and ranks read, and `rrun list`
-//! prints. A new one is a row here, a variant of [`Simulator`], and a folder in `runtime/src/env`. The
-//! compiler asks for the rest. A simulator in Python needs none of this.
+//! prints. A new one is a row here, a variant of [`Simulator`], and a folder in `runtime/src/env`.
+//! The compiler asks for the rest. A simulator in Python needs none of this.
 
 use std::borrow::Cow;
 use std::path::PathBuf;

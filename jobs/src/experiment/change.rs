@@ -10,8 +10,8 @@
 //! [a,b]  {k:v,l:[1]}        a list, a mapping
 //! (nothing)                 the empty text
 //! ```
-//! Hydra's OverrideLexer.g4 and OverrideParser.g4, 1.3. A comma outside of brackets, with which Hydra
-//! sweeps over several values, is part of the text.
+//! Hydra's OverrideLexer.g4 and OverrideParser.g4, 1.3. A comma outside of brackets, with which
+//! Hydra sweeps over several values, is part of the text.
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -70,8 +70,8 @@ impl Change {
         self.key.strip_prefix(SHARED)?.strip_prefix('.')
     }
 
-    /// Returns the name of the run that is concerned, and the path below it, if it is only one. Without
-    /// a path the whole run is removed.
+    /// Returns the name of the run that is concerned, and the path below it, if it is only one.
+    /// Without a path the whole run is removed.
     pub(super) fn run(&self) -> Option<(&str, Option<&str>)> {
         let run = self.key.strip_prefix(RUNS)?.strip_prefix('.')?;
         let path = run.split_once('.');

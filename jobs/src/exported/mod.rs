@@ -8,8 +8,8 @@
 //! ```
 //! A package is a zip file with the compiled library and its metadata. The launcher refuses one
 //! that cannot run here; ranks compare it with their environment and their device, and load it.
-//! Nothing else checks what the library was compiled for: an instruction that the CPU lacks ends the
-//! process by SIGILL. Torch writes the metadata in torch/_inductor/codecache.py, torch 2.11:
+//! Nothing else checks what the library was compiled for: an instruction that the CPU lacks ends
+//! the process by SIGILL. Torch writes the metadata in torch/_inductor/codecache.py, torch 2.11:
 //! `get_device_information`.
 
 mod archive;

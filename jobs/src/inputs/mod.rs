@@ -389,7 +389,8 @@ fn of_environment(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Returns the files that the arguments of the environment of a job name. It may write some of them.
+/// Returns the files that the arguments of the environment of a job name. It may write some of
+/// them.
 fn in_arguments(job: &Job) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     if !is_python_environment(&job.environment) {

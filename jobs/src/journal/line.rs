@@ -396,9 +396,9 @@ impl Verdict {
 pub struct Decision {
     /// The reference, as the command line named it.
     pub against: String,
-    /// The published rate that the run was compared with, if that is the reference. There are no pairs
-    /// then: `only_b` counts the episodes that this run solved, `neither` the others, and the interval
-    /// covers that the claim is a sample, too.
+    /// The published rate that the run was compared with, if that is the reference. There are no
+    /// pairs then: `only_b` counts the episodes that this run solved, `neither` the others, and the
+    /// interval covers that the claim is a sample, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
     /// The question that the test answers.

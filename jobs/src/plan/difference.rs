@@ -215,8 +215,8 @@ impl RunPlan {
         now.is_settled = is_begun;
     }
 
-    /// Returns the inputs of the run with what may have changed about them: the time of a file. Only
-    /// the launcher does that, because nobody writes a journal yet.
+    /// Returns the inputs of the run with what may have changed about them: the time of a file.
+    /// Only the launcher does that, because nobody writes a journal yet.
     pub(super) fn renewed_inputs(&self, found: &Self) -> BTreeMap<String, InputFile> {
         let Some(now) = self.now.as_ref().filter(|now| now.asker == Asker::Alone) else {
             return found.inputs.clone();

@@ -16,7 +16,8 @@ fn read(words: &[&str], variable: &dyn Fn(&str) -> Option<String>) -> Result<Set
     Setup::read(&args, variable).map_err(|err| err.to_string())
 }
 
-/// The files of [`folder`]: behavior.yaml is a complete job, snippet.yaml the first example of s001.
+/// The files of [`folder`]: behavior.yaml is a complete job, snippet.yaml the first example of
+/// s001.
 const FILES: [(&str, &str); 5] = [
     (
         "jobs.json",

@@ -222,9 +222,9 @@ impl Attempt {
         Ok(old.tail)
     }
 
-    /// Returns the ranks that have ended since the last call, in the order of their indexes. All are
-    /// asked: a thousand system calls take less than a millisecond. `memory` is asked once for all
-    /// that have failed.
+    /// Returns the ranks that have ended since the last call, in the order of their indexes. All
+    /// are asked: a thousand system calls take less than a millisecond. `memory` is asked once for
+    /// all that have failed.
     pub fn exited(
         &mut self,
         round: &Round<'_>,

@@ -324,8 +324,8 @@ fn check_size(folder: &RunFolder) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the work of a rank that is not done, in the order in which it is done, with the number of
-/// its episodes if they are counted; `None` if leases decide during the run.
+/// Returns the work of a rank that is not done, in the order in which it is done, with the number
+/// of its episodes if they are counted; `None` if leases decide during the run.
 fn of_rank(eval: &EvalPlan, done: &DoneWork, rank: usize) -> Option<Vec<(Work, Option<u64>)>> {
     let (assignment, placement) = (eval.assignment, &eval.seating.placement);
     if assignment.assign == Assign::Dynamic {

@@ -46,7 +46,8 @@ pub struct HangReport {
     pub reason: String,
     /// The processes, ordered by rank.
     pub processes: Vec<RankProcess>,
-    /// How the GPUs of the node are used; empty if there is no NVML, and `None` if the driver hangs.
+    /// How the GPUs of the node are used; empty if there is no NVML, and `None` if the driver
+    /// hangs.
     pub gpus: Option<Vec<NvmlGpu>>,
     /// The last lines that each rank wrote, if they were captured.
     pub last_lines: Vec<(usize, Vec<String>)>,

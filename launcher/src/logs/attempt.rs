@@ -39,8 +39,9 @@ pub struct RankLogs {
 }
 
 impl AttemptLogs {
-    /// Creates folders and files for these ranks, which are given with their restart counts. Without
-    /// a log folder every rank writes to the console, even if its streams were to be redirected.
+    /// Creates folders and files for these ranks, which are given with their restart counts.
+    /// Without a log folder every rank writes to the console, even if its streams were to be
+    /// redirected.
     ///
     /// # Errors
     /// Returns the first file that cannot be created or followed.

@@ -315,9 +315,9 @@ mod tests {
         }
     }
 
-    /// Plays the life of a server, or of a `guest`, from its start: events, each some `+SECONDS` after
-    /// the one before or at once, and `wait` for a deadline. Returns what follows from each and when,
-    /// and the last state.
+    /// Plays the life of a server, or of a `guest`, from its start: events, each some `+SECONDS`
+    /// after the one before or at once, and `wait` for a deadline. Returns what follows from each
+    /// and when, and the last state.
     fn played(script: &str) -> String {
         let guest = script.strip_prefix("guest\n");
         let role = guest.map_or(ServerRole::Host, |_| ServerRole::Guest);
@@ -365,16 +365,16 @@ mod tests {
     }
 
     proptest! {
-        /// For any events: there is at most one process at a time, none is started after a stop, and
-        /// the server comes to an end.
+        /// For any events: there is at most one process at a time, none is started after a stop,
+        /// and the server comes to an end.
         #[test]
         fn no_order_of_events_starts_two_or_leaves_one(events in prop::collection::vec((0_u64..700, event()), 0..60)) {
             let mut life = ServerLife::new(ServerRole::Host);
             let mut is_running = false;
             let mut stopped = false;
             for (seconds, event) in events {
-                // Events that cannot happen: the exit, or the failed start, of a process that does not
-                // run.
+                // Events that cannot happen: the exit, or the failed start, of a process that does
+                // not run.
                 if matches!(event, ServerEvent::Exited(_) | ServerEvent::NotStarted) && !is_running {
                     continue;
                 }

@@ -31,7 +31,8 @@ const START: &str = "--- rrun starts";
 /// Number of lines of a failed server to print.
 const LINES: usize = 10;
 
-/// Waits for the end of its input. The guard ignores signals that a scheduler or a terminal sends to all processes.
+/// Waits for the end of its input. The guard ignores signals that a scheduler or a terminal sends
+/// to all processes.
 const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2; read -r nothing; kill -s KILL -- \"-$1\"";
 
 /// The process of a started server.
@@ -113,8 +114,8 @@ impl ServerProcess {
 ///
 /// `PR_SET_PDEATHSIG` only reaches the process that the launcher has started. If that is a shell,
 /// or a server with worker processes, its children would live on and hold their GPU. The guard, a
-/// separate process, therefore waits for the end of a pipe that the launcher holds open, which closes
-/// however the launcher ends.
+/// separate process, therefore waits for the end of a pipe that the launcher holds open, which
+/// closes however the launcher ends.
 #[derive(Debug)]
 struct Guard(Child);
 

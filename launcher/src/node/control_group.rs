@@ -1,6 +1,6 @@
 //! Reads the limits of the control groups (version 2) of this process: the lowest of the group and
-//! all groups above it. Detects whether the kernel's OOM killer was active, because the SIGKILL of a
-//! rank alone does not tell its cause.
+//! all groups above it. Detects whether the kernel's OOM killer was active, because the SIGKILL of
+//! a rank alone does not tell its cause.
 
 use std::fs;
 use std::path::{Path, PathBuf};

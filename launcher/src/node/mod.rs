@@ -57,8 +57,8 @@ pub struct NodeGpu {
 ///
 /// The launcher raises its own to the maximum, because a store for many ranks has one or two
 /// connections for each of them, and the usual soft limit is 1024. Ranks keep what the launcher was
-/// given: a program that calls `select` cannot use more, and other programs close all descriptors up
-/// to their limit when they start.
+/// given: a program that calls `select` cannot use more, and other programs close all descriptors
+/// up to their limit when they start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
     /// The limit in force (`ulimit -Sn`).

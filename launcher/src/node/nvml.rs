@@ -130,8 +130,8 @@ fn processes(device: &Device<'_>) -> BTreeMap<u32, Option<u64>> {
     most
 }
 
-/// Asks in a thread for the use of every GPU. The thread is left behind if the driver hangs; without
-/// NVML there is none.
+/// Asks in a thread for the use of every GPU. The thread is left behind if the driver hangs;
+/// without NVML there is none.
 pub fn ask() -> Receiver<Vec<NvmlGpu>> {
     ask_with(|| machine_by(LIBRARY, true).unwrap_or_default().gpus)
 }

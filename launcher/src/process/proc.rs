@@ -40,8 +40,8 @@ impl Process {
         Process::parse(pid, &bytes[..length])
     }
 
-    /// Parses `pid (name) state ppid pgrp session …`. The name may contain any byte, so it ends with
-    /// the last `)`.
+    /// Parses `pid (name) state ppid pgrp session …`. The name may contain any byte, so it ends
+    /// with the last `)`.
     fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
         let start = stat.iter().position(|&byte| byte == b'(')? + 1;
         let end = stat.iter().rposition(|&byte| byte == b')')?;
@@ -65,8 +65,8 @@ impl Process {
         })
     }
 
-    /// Returns whether it was started with this `NAME=value` entry in its environment; false if that
-    /// cannot be read.
+    /// Returns whether it was started with this `NAME=value` entry in its environment; false if
+    /// that cannot be read.
     pub fn was_given(&self, entry: &str) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
         let mut entries = environment.split(|&byte| byte == 0);
@@ -81,8 +81,8 @@ pub fn all() -> impl Iterator<Item = Process> {
     pids.filter_map(Process::read)
 }
 
-/// Returns the living processes of these sessions, ordered by pid. The id of a session is the pid of
-/// its rank.
+/// Returns the living processes of these sessions, ordered by pid. The id of a session is the pid
+/// of its rank.
 pub fn of_sessions(sessions: &BTreeSet<i32>) -> Vec<Process> {
     let is_meant = |process: &Process| !process.is_dead && sessions.contains(&process.session);
     let mut found: Vec<Process> = all().filter(is_meant).collect();

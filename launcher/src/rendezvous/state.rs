@@ -47,8 +47,8 @@ pub struct NodeInfo {
     pub peer_port: Option<u16>,
 }
 
-/// The failure of a rank or the loss of a node, as text for other nodes, which names the node: `node
-/// gpu7 (10.0.0.7): rank 3 exited with code 1`.
+/// The failure of a rank or the loss of a node, as text for other nodes, which names the node:
+/// `node gpu7 (10.0.0.7): rank 3 exited with code 1`.
 pub type NodeFailure = String;
 
 /// How a launch ended for all nodes.
@@ -290,7 +290,8 @@ impl RendezvousState {
         })
     }
 
-    /// Returns why the round of this node has to end, if it has to. A round has at most `max` nodes.
+    /// Returns why the round of this node has to end, if it has to. A round has at most `max`
+    /// nodes.
     pub fn broken(&self, round: u64, me: &str, max: usize) -> Option<String> {
         if self.round != round || !self.participants.contains_key(me) {
             let why = "the other nodes considered this one dead; it joins them again";

@@ -1,5 +1,5 @@
-//! The stores of a launch: the endpoint of that of the rendezvous, which this node may host, and the
-//! store in which the ranks of a round meet, renewed for every round.
+//! The stores of a launch: the endpoint of that of the rendezvous, which this node may host, and
+//! the store in which the ranks of a round meet, renewed for every round.
 //!
 //! A restarted rank must not find the keys of its dead predecessor: a fast rank would use them to
 //! connect to a peer that is gone (pytorch/pytorch#135712). When the store is renewed all ranks

@@ -192,8 +192,8 @@ impl Signals {
     }
 }
 
-/// Returns the signals that end nothing. SLURM announces the time limit by one, if the user asks for
-/// that (`--signal=USR1@120`).
+/// Returns the signals that end nothing. SLURM announces the time limit by one, if the user asks
+/// for that (`--signal=USR1@120`).
 fn notices(plan: &SignalPlan) -> Vec<i32> {
     let numbers: &[i32] = match plan.sender {
         Sender::Anyone => &[libc::SIGUSR2],

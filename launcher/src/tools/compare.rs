@@ -41,8 +41,8 @@ pub(super) struct CompareArgs {
     #[arg(long)]
     per_job: bool,
 
-    /// Exit with 1 if B has solved significantly fewer episodes and has lost 5 percentage points, or
-    /// another margin, or more; with 3 if there are too few episodes to tell
+    /// Exit with 1 if B has solved significantly fewer episodes and has lost 5 percentage points,
+    /// or another margin, or more; with 3 if there are too few episodes to tell
     #[arg(long, value_name = "regression[:POINTS]", value_parser = gate)]
     fail_on: Option<Gate>,
 
@@ -238,8 +238,8 @@ fn row((name, paired): (&str, &Paired)) -> [String; 7] {
     ]
 }
 
-/// Returns what the tables do not say: other measures, what was left out, and differences other than
-/// the policy.
+/// Returns what the tables do not say: other measures, what was left out, and differences other
+/// than the policy.
 fn notes(found: &Comparison) -> Vec<String> {
     let (all, counts) = (&found.overall, found.overall.counts);
     let mut notes = vec![format!(

@@ -227,8 +227,8 @@ fn merged(folder: &RunFolder, plan: RunPlan) -> anyhow::Result<Merged> {
     Ok(Merged::new(plan, journals)?)
 }
 
-/// Returns the launches that are alive. Waits until that is certain: a launch of another machine, if
-/// its lock does not show, touches its file every few seconds.
+/// Returns the launches that are alive. Waits until that is certain: a launch of another machine,
+/// if its lock does not show, touches its file every few seconds.
 #[expect(
     clippy::disallowed_methods,
     reason = "watches files of other machines, for a time that has an end"

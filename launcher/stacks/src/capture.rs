@@ -209,8 +209,8 @@ fn interrupted(tid: Pid, is_leader: bool, patience: Duration) -> Option<Stop> {
 }
 
 /// Returns how the thread stopped, if it has. A leader is not waited for: if it is a child that has
-/// ended, its exit code is for the parent. Any other thread that has ended is waited for: until then
-/// its process has not.
+/// ended, its exit code is for the parent. Any other thread that has ended is waited for: until
+/// then its process has not.
 fn stop_of(tid: Pid, is_leader: bool) -> Option<Stop> {
     let mut flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::__WALL;
     flags.set(WaitPidFlag::WNOWAIT, is_leader);

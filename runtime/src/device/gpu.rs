@@ -168,7 +168,8 @@ fn number_among(cards: &[Card], pci: &str) -> Option<u32> {
 }
 
 /// Returns the GPUs in the order of their addresses. `opens` tells whether a control group lets
-/// this process open the device file with a minor number: neither CUDA nor `nvidia-smi` count others.
+/// this process open the device file with a minor number: neither CUDA nor `nvidia-smi` count
+/// others.
 fn cards(folder: &Path, opens: impl Fn(&str) -> bool) -> Vec<Card> {
     let card = |entry: fs::DirEntry| {
         let text = fs::read_to_string(entry.path().join("information")).ok()?;

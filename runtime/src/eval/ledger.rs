@@ -195,8 +195,8 @@ const PAUSE: u32 = 19;
 /// cost.
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// Decides when the journal lines of finished episodes are synced to disk. Pure: no I/O and no clock
-/// of its own.
+/// Decides when the journal lines of finished episodes are synced to disk. Pure: no I/O and no
+/// clock of its own.
 ///
 /// ```text
 /// line ── sync ── pause ──┬─ no line: nothing ── line ── sync …

@@ -1,6 +1,6 @@
 //! Calls of the shims: a call returns a status, and the error message of a failure is kept in a
-//! thread-local variable. Handles own their C++ box. Also libraries that are loaded at run time: the
-//! driver, libtorch's CUDA half and our CUDA shim.
+//! thread-local variable. Handles own their C++ box. Also libraries that are loaded at run time:
+//! the driver, libtorch's CUDA half and our CUDA shim.
 
 use crate::torch_error::TorchError;
 use libc::{c_char, c_int, c_void};

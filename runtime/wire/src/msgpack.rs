@@ -1,5 +1,5 @@
-//! Decodes msgpack, and encodes values as msgpack, each in its shortest form, as msgpack-python does.
-//! <https://github.com/msgpack/msgpack/blob/master/spec.md>
+//! Decodes msgpack, and encodes values as msgpack, each in its shortest form, as msgpack-python
+//! does. <https://github.com/msgpack/msgpack/blob/master/spec.md>
 
 use bytes::Bytes;
 

@@ -38,7 +38,8 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Returns a table for the terminal with one row per job: its current numbers and the proposed ones.
+    /// Returns a table for the terminal with one row per job: its current numbers and the proposed
+    /// ones.
     pub fn table(proposals: &[Self]) -> String {
         let number = |number: Option<usize>, none: &str| match number {
             Some(number) => number.to_string(),

@@ -13,8 +13,8 @@ use serde_json::{Number, Value};
 /// The largest integer of I-JSON: from here on, neighbouring integers are one double.
 const MAX_INTEGER: u64 = (1 << 53) - 1;
 
-/// Parses JSON in which no object has two members of the same name: each member has one colon outside of
-/// strings, so that one is noticed which another has replaced.
+/// Parses JSON in which no object has two members of the same name: each member has one colon
+/// outside of strings, so that one is noticed which another has replaced.
 ///
 /// # Errors
 /// Returns the first error of form.

@@ -121,8 +121,8 @@ pub fn only(certificate: &Certificate) -> Option<Only> {
     entries.join(";").parse().ok()
 }
 
-/// Returns the plan of a run of the certificate's jobs, which has not begun. The jobs are checked by
-/// the rules of a jobs file.
+/// Returns the plan of a run of the certificate's jobs, which has not begun. The jobs are checked
+/// by the rules of a jobs file.
 ///
 /// # Errors
 /// Refuses the first field that no jobs file may have.

@@ -6,8 +6,8 @@
 //! ```
 //! Episodes with the same seed begin in the same state, so a pair tells more than the two rates do.
 //! Unpaired episodes are counted and reported, but never mixed in. Variants have rows of their own, if
-//! their controls are there. Any difference other than the policy is reported as a warning, because the
-//! policy alone does not explain the results then.
+//! their controls are there. Any difference other than the policy is reported as a warning, because
+//! the policy alone does not explain the results then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

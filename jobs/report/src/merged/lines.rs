@@ -77,9 +77,9 @@ fn counted(records: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<
     Ok(record::counted(a, b, [&a_line, b_line]))
 }
 
-/// Drops the episodes of abandoned attempts; `starts` must be in order of time. An interrupted job in
-/// steps starts again from its first step, because each of its episodes continues the one before.
-/// Episodes of the earlier attempt no longer count, and are no duplicates.
+/// Drops the episodes of abandoned attempts; `starts` must be in order of time. An interrupted job
+/// in steps starts again from its first step, because each of its episodes continues the one
+/// before. Episodes of the earlier attempt no longer count, and are no duplicates.
 fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<EpisodeRecord>) {
     let last_first: Vec<_> = starts
         .iter()

@@ -256,10 +256,10 @@ impl LifeLines {
     }
 }
 
-/// Moves the lives of launches that found everything done to `repeats`. They are not part of the run,
-/// which would otherwise seem to have lasted until then. A rank that waited while
-/// another one worked keeps its life, and so does one that died, because the user needs to see it.
-/// Returns whether any life was moved.
+/// Moves the lives of launches that found everything done to `repeats`. They are not part of the
+/// run, which would otherwise seem to have lasted until then. A rank that waited while another one
+/// worked keeps its life, and so does one that died, because the user needs to see it. Returns
+/// whether any life was moved.
 pub(crate) fn set_aside(all: &mut [Events]) -> bool {
     let lives = all.iter().flat_map(|events| &events.lives);
     let work = union(

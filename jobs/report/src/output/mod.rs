@@ -132,9 +132,9 @@ impl Merged {
         self.plan.jobs.iter().any(|job| job.variant.is_some())
     }
 
-    /// Writes `variations.jsonl`: each episode of a variant beside the same episode of its control, so
-    /// that the outcomes of a variant can be shared as a vector. An episode that ended with an error
-    /// has neither success, return nor length.
+    /// Writes `variations.jsonl`: each episode of a variant beside the same episode of its control,
+    /// so that the outcomes of a variant can be shared as a vector. An episode that ended with an
+    /// error has neither success, return nor length.
     ///
     /// # Errors
     /// Returns the errors of the file system.

@@ -154,9 +154,9 @@ mod tests {
     use super::*;
     use crate::page::tests::elements;
 
-    /// The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14). An interval stays
-    /// within the axis, a difference begins in the middle, a single mark stands there, and what has no
-    /// episode is left out.
+    /// The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14). An interval
+    /// stays within the axis, a difference begins in the middle, a single mark stands there, and
+    /// what has no episode is left out.
     #[test]
     fn drawings_are_where_their_numbers_are() {
         let rates = [(81, 263), (0, 10), (10, 10), (0, 0)];

@@ -1,6 +1,6 @@
-//! Shows one row per job: status, success rate and files, and in a second table the resources of the
-//! job, and what its loop spent time on. The tables can be sorted and filtered if scripts are enabled,
-//! and read without them.
+//! Shows one row per job: status, success rate and files, and in a second table the resources of
+//! the job, and what its loop spent time on. The tables can be sorted and filtered if scripts are
+//! enabled, and read without them.
 
 use jobs::count::listed;
 use jobs::format;

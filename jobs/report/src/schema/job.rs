@@ -1,5 +1,5 @@
-//! The entries of a report about jobs: their counts, rates, costs and latency, alone and in groups, and
-//! variants beside their controls.
+//! The entries of a report about jobs: their counts, rates, costs and latency, alone and in groups,
+//! and variants beside their controls.
 
 use std::collections::BTreeMap;
 

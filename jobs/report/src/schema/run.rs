@@ -1,5 +1,5 @@
-//! The entries of a report about the run (time, machines, versions, configuration) and about its ranks
-//! (lives, jobs, resources).
+//! The entries of a report about the run (time, machines, versions, configuration) and about its
+//! ranks (lives, jobs, resources).
 
 use std::collections::BTreeMap;
 

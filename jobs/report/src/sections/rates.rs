@@ -200,8 +200,8 @@ impl<'a> Policies<'a> {
         self.policies[number]
     }
 
-    /// Returns one entry for each policy; `tallies` are those of the jobs, in order, of which those at
-    /// `varied` are variants.
+    /// Returns one entry for each policy; `tallies` are those of the jobs, in order, of which those
+    /// at `varied` are variants.
     pub(crate) fn rates(
         &self,
         tallies: &[EpisodeTally],

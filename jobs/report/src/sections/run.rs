@@ -1,5 +1,5 @@
-//! Computes the sections of a report about the run (time, machines, configuration) and its ranks: what
-//! each did, and when.
+//! Computes the sections of a report about the run (time, machines, configuration) and its ranks:
+//! what each did, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 

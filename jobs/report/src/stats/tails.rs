@@ -1,5 +1,5 @@
-//! Tails of distributions: the normal one, Student's t and the binomial one, with the exact interval of a
-//! rate.
+//! Tails of distributions: the normal one, Student's t and the binomial one, with the exact
+//! interval of a rate.
 
 use crate::stats::bound;
 

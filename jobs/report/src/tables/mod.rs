@@ -89,7 +89,8 @@ pub(crate) fn metrics_summary(report: &Report) -> String {
 }
 
 /// Returns a table with one row per job, ordered by task and policy. It is empty if it would add
-/// nothing to the [conclusion](crate::tables::conclusion): with a single job, or without an episode.
+/// nothing to the [conclusion](crate::tables::conclusion): with a single job, or without an
+/// episode.
 fn comparison(report: &Report) -> String {
     // Jobs that the file excludes from running are left out.
     let is_asked = |job: &&JobReport| {

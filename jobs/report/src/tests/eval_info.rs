@@ -31,7 +31,8 @@ fn every_file_of_a_report_moves_with_its_run() {
     assert_eq!(found, listed, "`RunFolder::reports` lists all of them");
 }
 
-/// Largest rewards are in step with the sums of rewards; what was not recorded or not scored is left out.
+/// Largest rewards are in step with the sums of rewards; what was not recorded or not scored is
+/// left out.
 #[test]
 fn tasks_groups_and_all_of_them_have_lerobots_names() {
     let mut lines = everything();

@@ -8,9 +8,9 @@
 //! 4 done     plan.json                  without `moving`
 //! ```
 //! If the process is killed before step 2, the run is as it was, and the next replacement takes the
-//! same folder. If it is killed after step 2, the next start goes through steps 3 and 4 again, which
-//! leave alone what was already moved. All of this happens under the lock of the plan, while nobody
-//! writes a journal.
+//! same folder. If it is killed after step 2, the next start goes through steps 3 and 4 again,
+//! which leave alone what was already moved. All of this happens under the lock of the plan, while
+//! nobody writes a journal.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

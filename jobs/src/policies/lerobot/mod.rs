@@ -249,8 +249,8 @@ impl FeatureMapping {
         }
     }
 
-    /// Assigns a camera of the environment to each picture of the checkpoint, or none to one that is
-    /// left out.
+    /// Assigns a camera of the environment to each picture of the checkpoint, or none to one that
+    /// is left out.
     ///
     /// # Errors
     /// Refuses names that do not exist, and for inputs whose camera
@@ -300,8 +300,8 @@ impl FeatureMapping {
         Ok(mapped.map(owned).collect())
     }
 
-    /// Assigns states of the environment, with their lengths, to each state of the checkpoint, where
-    /// they are joined in order.
+    /// Assigns states of the environment, with their lengths, to each state of the checkpoint,
+    /// where they are joined in order.
     ///
     /// # Errors
     /// Refuses names that do not exist, for states of another length
@@ -415,8 +415,8 @@ fn list(known: &[&str]) -> String {
     }
 }
 
-/// Checks the length of a state. lerobot pads the states of some policies, and then may say only the
-/// padded length.
+/// Checks the length of a state. lerobot pads the states of some policies, and then may say only
+/// the padded length.
 fn check_length(
     input: &CheckpointFeature,
     names: &[String],

@@ -221,9 +221,9 @@ impl<'a> LaunchDriver<'a> {
         self.front = None;
     }
 
-    /// Handles a signal that ends nothing. SLURM announces the end of a job by it. SLURM sends it to
-    /// every process of a job step, but only to the launcher if the launcher runs in a batch script;
-    /// then it is forwarded to the ranks.
+    /// Handles a signal that ends nothing. SLURM announces the end of a job by it. SLURM sends it
+    /// to every process of a job step, but only to the launcher if the launcher runs in a batch
+    /// script; then it is forwarded to the ranks.
     fn on_notice(&mut self, number: i32) -> Vec<GroupEvent> {
         if self.round.plan.signals.sender == Sender::Anyone {
             self.explain("SIGUSR2 asked for it");

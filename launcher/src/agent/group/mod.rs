@@ -113,8 +113,8 @@ enum Fate {
 
 impl WorkerGroup {
     /// Returns a group of `size` ranks. `grace` is the time between SIGTERM and SIGKILL. If ranks
-    /// fail independently, `max_restarts` applies to each of them, and `isolated` are the exit codes
-    /// after which one is not restarted.
+    /// fail independently, `max_restarts` applies to each of them, and `isolated` are the exit
+    /// codes after which one is not restarted.
     pub fn new(
         size: usize,
         max_restarts: u32,

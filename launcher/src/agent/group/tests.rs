@@ -43,9 +43,9 @@ impl Played {
         self.group.on(event, self.now)
     }
 
-    /// Lets an event happen, perhaps at a time after the start: `2s exit RANK CODE`. Returns it with
-    /// the actions that follow, and when the group has its next deadline. A deadline without a time
-    /// is due.
+    /// Lets an event happen, perhaps at a time after the start: `2s exit RANK CODE`. Returns it
+    /// with the actions that follow, and when the group has its next deadline. A deadline without a
+    /// time is due.
     fn play(&mut self, line: &str) -> String {
         let timed = line.split_once("s ").and_then(|(seconds, event)| {
             Some((Duration::from_secs_f64(seconds.parse().ok()?), event))

@@ -1,6 +1,6 @@
 //! The command of one rank in the form that `exec` takes: program, arguments, environment, streams
-//! and CPUs. The environment has layers: the launcher's own, what the launch sets for all ranks, and
-//! what each rank has for itself.
+//! and CPUs. The environment has layers: the launcher's own, what the launch sets for all ranks,
+//! and what each rank has for itself.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,8 +16,8 @@ use crate::node::FileLimit;
 use crate::numa::CpuList;
 use crate::plan::RankPlan;
 
-/// The files that become a rank's two output streams; `None` inherits the launcher's. Standard input
-/// is always inherited.
+/// The files that become a rank's two output streams; `None` inherits the launcher's. Standard
+/// input is always inherited.
 #[derive(Debug, Default)]
 pub struct ChildOutput {
     /// Destination of standard output.

@@ -324,10 +324,10 @@ fn close_others_on_exec() {
     let _ = unsafe { call(libc::SYS_close_range, [3, last, flag, 0, 0]) };
 }
 
-/// Returns where `execvp` would look for a program, as a list made before the child exists, which may
-/// allocate nothing: the files to try for `program`, in their order. `env` has the `NAME=value` entries of
-/// the rank, whose `PATH` counts. A name with a slash is the only candidate; an empty folder in
-/// `PATH` means the working directory.
+/// Returns where `execvp` would look for a program, as a list made before the child exists, which
+/// may allocate nothing: the files to try for `program`, in their order. `env` has the `NAME=value`
+/// entries of the rank, whose `PATH` counts. A name with a slash is the only candidate; an empty
+/// folder in `PATH` means the working directory.
 fn candidates<'a>(program: &CStr, env: impl IntoIterator<Item = &'a CStr>) -> Vec<CString> {
     let name = program.to_bytes();
     if name.contains(&b'/') {

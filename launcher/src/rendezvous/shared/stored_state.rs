@@ -3,9 +3,9 @@
 //! replaces it.
 //!
 //! Torchrun keeps its own state under the same key: base64 of a Python pickle. Ours is base64 of a
-//! pickle too, but one that Python cannot load, so that a torchrun agent fails with a reason instead
-//! of waiting: it calls `int` on a text that explains the conflict, and Python's error repeats that
-//! text. The state follows behind it as JSON.
+//! pickle too, but one that Python cannot load, so that a torchrun agent fails with a reason
+//! instead of waiting: it calls `int` on a text that explains the conflict, and Python's error
+//! repeats that text. The state follows behind it as JSON.
 //!
 //! ```text
 //! PROTO 4 · "builtins" · "int" · STACK_GLOBAL · "rrun keeps …" · TUPLE1 · REDUCE · STOP · {JSON…}

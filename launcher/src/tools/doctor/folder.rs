@@ -201,8 +201,8 @@ impl Trial {
     }
 }
 
-/// Judges the bytes that the user may still write, if the file system tells, and the number of files,
-/// on file systems that limit it.
+/// Judges the bytes that the user may still write, if the file system tells, and the number of
+/// files, on file systems that limit it.
 fn room(free: Option<u64>, files: Option<u64>) -> Finding {
     let name = "disk space";
     let Some(free) = free else {

@@ -20,8 +20,8 @@ pub(super) fn examine(site: &Site) -> Vec<Finding> {
     judged(site.node.gpus.len(), shown, nvml::machine())
 }
 
-/// Judges the number of GPUs of the kernel's driver, the value of `CUDA_VISIBLE_DEVICES` with the number
-/// of GPUs that it shows, and what NVML says.
+/// Judges the number of GPUs of the kernel's driver, the value of `CUDA_VISIBLE_DEVICES` with the
+/// number of GPUs that it shows, and what NVML says.
 fn judged(
     of_kernel: usize,
     shown: Option<(&str, usize)>,

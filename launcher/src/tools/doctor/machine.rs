@@ -1,5 +1,5 @@
-//! Checks of the machine, its limits and its place in a cluster, which only read files of the kernel and
-//! variables. Each judges what it is given, so that it is tested without the machine.
+//! Checks of the machine, its limits and its place in a cluster, which only read files of the
+//! kernel and variables. Each judges what it is given, so that it is tested without the machine.
 
 use std::fs;
 use std::path::Path;

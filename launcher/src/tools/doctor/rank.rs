@@ -74,7 +74,8 @@ pub(super) fn egl(site: &Site) -> Vec<Finding> {
     judged("EGL", answer, INSTALL_EGL, of)
 }
 
-/// Judges an answer by `of`. Without an answer, the reason may say what to do, otherwise it is `usual`.
+/// Judges an answer by `of`. Without an answer, the reason may say what to do, otherwise it is
+/// `usual`.
 fn judged<T>(
     name: &str,
     answer: Result<T, Unanswered>,

@@ -1,5 +1,6 @@
 //! What a job can name: environments of the simulators in `rrun-rank`, the two forms of an environment
-//! in Python, and policies; and the benchmarks of `rrun suite`, with the protocols of their authors.
+//! in Python, and policies; and the benchmarks of `rrun suite`, with the protocols of their
+//! authors.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! `rrun verify DIR`: checks that everything exists and is complete; `rrun verify CERTIFICATE` checks a
-//! certificate by itself.
+//! `rrun verify DIR`: checks that everything exists and is complete; `rrun verify CERTIFICATE`
+//! checks a certificate by itself.
 //!
 //! ```text
 //! plan, journals ─► report::verify (episodes, seeds, settings) ─► per job: files and their contents

@@ -1,6 +1,6 @@
 //! The loop of a watch: looks at the folder, waits for the evaluation and for signals, and does what
-//! the [`Machine`] decides. An evaluation is `rrun … eval` in a process group of its own, with a run
-//! folder, a jobs file and a log for each checkpoint.
+//! the [`Machine`] decides. An evaluation is `rrun … eval` in a process group of its own, with a
+//! run folder, a jobs file and a log for each checkpoint.
 //!
 //! ```text
 //! <output>/<checkpoint>/             run folder, resumed if it is there

@@ -351,7 +351,8 @@ mod tests {
     /// ```text
     /// newest, once, until STEP       rules, before anything else
     /// earlier STEP STATE FAILURES    an earlier watch has left this
-    /// put STEP [FINGERPRINT]         a checkpoint is there, or changes; lacks STEP FILE; remove STEP
+    /// put STEP [FINGERPRINT]         a checkpoint is there, or changes
+    /// lacks STEP FILE, remove STEP   it lacks a file, or is gone
     /// look SECONDS, away SECONDS     the folder is looked at that much later, or cannot be read
     /// evaluated, failed WHY, held WHY, stop
     /// ```

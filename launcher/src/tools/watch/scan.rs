@@ -1,6 +1,6 @@
 //! Looks at a folder of checkpoints. File systems of clusters report no changes, so it is looked at
-//! again and again. A training that was killed, or a copy that is slow, leaves checkpoints that do not
-//! change and yet cannot be loaded, so the files that one must have are looked at, too.
+//! again and again. A training that was killed, or a copy that is slow, leaves checkpoints that do
+//! not change and yet cannot be loaded, so the files that one must have are looked at, too.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};

@@ -1,5 +1,6 @@
-//! The client of ranks: blocking, with a deadline for every request. Programs without a runtime have
-//! a [`StoreClient`] that each request drives to its end, and host a store on a thread of its own.
+//! The client of ranks: blocking, with a deadline for every request. Programs without a runtime
+//! have a [`StoreClient`] that each request drives to its end, and host a store on a thread of its
+//! own.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

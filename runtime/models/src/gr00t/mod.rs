@@ -22,8 +22,8 @@ pub use directory::ModelDir;
 use jobs::refusal::Refusal;
 use tch::{Kind, Tensor};
 
-/// The inputs of the network: one batch on the CPU, after images, text and state have been prepared;
-/// the model moves it to its own device and dtype.
+/// The inputs of the network: one batch on the CPU, after images, text and state have been
+/// prepared; the model moves it to its own device and dtype.
 #[derive(Debug)]
 pub struct BatchInputs {
     /// Prompt token ids, padded on the left: `[B, S]`, `i64`.

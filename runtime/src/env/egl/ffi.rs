@@ -1,8 +1,8 @@
 //! The unsafe code for EGL: the extensions that list devices, and a context on one of them.
 //!
-//! Follows EGL 1.4 and 1.5, EGL_EXT_device_base, EGL_EXT_device_drm, EGL_EXT_device_drm_render_node,
-//! EGL_EXT_platform_device and EGL_NV_device_cuda. The crates that bind EGL panic at errors without a
-//! code or with one of an extension, or bring windows.
+//! Follows EGL 1.4 and 1.5, EGL_EXT_device_base, EGL_EXT_device_drm,
+//! EGL_EXT_device_drm_render_node, EGL_EXT_platform_device and EGL_NV_device_cuda. The crates that
+//! bind EGL panic at errors without a code or with one of an extension, or bring windows.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;

@@ -3,8 +3,8 @@
 //!
 //! The part of a prompt that is equal for all episodes comes first, so that servers with a prefix
 //! cache can reuse it. The rules for answers are EmbodiedBench's (`vlm_planner.py`,
-//! `json_to_action`). An empty plan means that nothing is left to do. A plan whose first action does
-//! not exist is invalid. A plan with a later unknown action is used up to that action.
+//! `json_to_action`). An empty plan means that nothing is left to do. A plan whose first action
+//! does not exist is invalid. A plan with a later unknown action is used up to that action.
 
 use std::fmt::Write as _;
 

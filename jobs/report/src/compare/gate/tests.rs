@@ -1,5 +1,5 @@
-//! Tests of the gate: what it says of some tables, and how often it is wrong. The latter exactly, over all
-//! tables of up to 100 pairs, at every rate.
+//! Tests of the gate: what it says of some tables, and how often it is wrong. The latter exactly,
+//! over all tables of up to 100 pairs, at every rate.
 //!
 //! What the gate says depends on the numbers of pairs, of those that only A solved and of those that
 //! only B solved. So a policy that loses the margin has one free probability: that only B solves.

@@ -1,4 +1,5 @@
-//! What a run is compared with, its jobs paired with those of the reference, and what follows from the sums of a sequential test.
+//! What a run is compared with, its jobs paired with those of the reference, and what follows from
+//! the sums of a sequential test.
 
 use std::fmt;
 

@@ -38,8 +38,9 @@ fn sections_are_those_of_the_report_of_the_same_journals() {
     });
 }
 
-/// Those with the token have buttons as long as the run lasts, but none for what is skipped already. An
-/// environment shows its picture, or what is known of it; a picture that is not loaded leaves no text.
+/// Those with the token have buttons as long as the run lasts, but none for what is skipped
+/// already. An environment shows its picture, or what is known of it; a picture that is not loaded
+/// leaves no text.
 #[test]
 fn head_and_environments_are_those_of_the_run_as_it_is_now() {
     let plain = LiveExtras::default();

@@ -74,14 +74,14 @@ impl PairedSums {
         }
     }
 
-    /// Returns whether the hypothesis that the mean is at most `delta` is rejected at `level`; `delta` is
-    /// from −1 (excluded) to 1.
+    /// Returns whether the hypothesis that the mean is at most `delta` is rejected at `level`;
+    /// `delta` is from −1 (excluded) to 1.
     pub fn is_above(&self, delta: f64, level: f64) -> bool {
         self.capital(delta, 1) >= -level.ln()
     }
 
-    /// Returns whether the hypothesis that the mean is at least `delta` is rejected at `level`; `delta` is
-    /// from −1 to 1 (excluded).
+    /// Returns whether the hypothesis that the mean is at least `delta` is rejected at `level`;
+    /// `delta` is from −1 to 1 (excluded).
     pub fn is_below(&self, delta: f64, level: f64) -> bool {
         self.capital(-delta, -1) >= -level.ln()
     }
@@ -101,8 +101,8 @@ impl PairedSums {
         bound(-1.0, |mean| self.capital(mean, sign) >= -level.ln())
     }
 
-    /// Returns the logarithm of the capital of a bettor who believes that the mean of the differences
-    /// times `sign` exceeds `delta`, which must be from −1 (excluded) to 1.
+    /// Returns the logarithm of the capital of a bettor who believes that the mean of the
+    /// differences times `sign` exceeds `delta`, which must be from −1 (excluded) to 1.
     fn capital(&self, delta: f64, sign: i32) -> f64 {
         let most = 1.0 / (f64::from(self.largest) * (1.0 + delta));
         let logarithms: Vec<f64> = bets()

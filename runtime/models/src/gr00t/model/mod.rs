@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Projections with the same input are one matrix, cross-attention covers only the visible tokens,
-//! and operators use fused kernels, which have no gradients. What depends only on the checkpoint and
-//! the number of steps is computed once.
+//! and operators use fused kernels, which have no gradients. What depends only on the checkpoint
+//! and the number of steps is computed once.
 //!
 //! Inside the network, activations are `[rows, width]`, with the rows of all samples one after the
 //! other; only attention separates samples and heads. Source: NVIDIA/Isaac-GR00T of 2026-05-26,

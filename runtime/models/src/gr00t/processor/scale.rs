@@ -1,5 +1,5 @@
-//! Reads `statistics.json`, statistics of the training data, and converts with them between physical
-//! values and the normalised values of the network.
+//! Reads `statistics.json`, statistics of the training data, and converts with them between
+//! physical values and the normalised values of the network.
 //!
 //! Statistics are `f64`, values are `f32`, and each step rounds where the reference's numpy does.
 

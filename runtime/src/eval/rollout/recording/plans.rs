@@ -143,8 +143,8 @@ fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
 /// Number of demonstrations that are named in a message.
 const NAMED: usize = 5;
 
-/// Returns the demonstrations of a dataset that no line of the journals names. `named` are some that
-/// lines name; the journals are only read if there are more.
+/// Returns the demonstrations of a dataset that no line of the journals names. `named` are some
+/// that lines name; the journals are only read if there are more.
 ///
 /// # Errors
 /// Returns the errors of reading the journals. A dataset that cannot be read has none.
