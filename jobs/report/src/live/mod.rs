@@ -6,8 +6,9 @@
 //!    were not read yet)    them    └─► Activity    which episode runs where; the recent rate
 //! ```
 //! A report is a function of plan and journals, so the report of a run that is under way is that
-//! function of what they have so far. Only what was appended is read, and of that again the lines that a
-//! report looks up. If the plan changes or a journal is replaced, everything is read again.
+//! function of what they have so far. Only what was appended is read; a line that is looked
+//! up for the report is kept. If the plan changes or a journal is replaced, everything is read
+//! again.
 //!
 //! Nothing is written and no rank is asked, so a run can be watched from any machine that sees its
 //! folder.

@@ -7,8 +7,9 @@
 //! The result depends on the set of lines only: neither the order of journals nor duplicate lines
 //! change it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jobs::episode::Episode;
 use jobs::file::MAX_EPISODES;
@@ -21,7 +22,7 @@ use jobs::refusal::Refusal;
 use jobs::time::Moment;
 use serde_json::Value;
 
-use crate::journals::{Journals, LineReader};
+use crate::journals::{Journals, LinePosition, LineReader};
 use crate::merged::lines::JobLines;
 use crate::merged::lives::Events;
 use crate::merged::record::{EpisodeRecord, Name};
@@ -36,12 +37,20 @@ pub(crate) mod state;
 
 pub use scan::Damage;
 
+/// Maximum number of parsed lines of episodes that are kept of a run that is watched: about 16 MiB.
+/// Its report is made again and again, and looks up few of them: some of each job, those with
+/// errors, and all of jobs that have metrics or a latency. Those beyond are read for each report,
+/// so that whoever watches a long run needs no more memory than for a short one.
+const KEPT: usize = 16_384;
+
 /// A run: its plan and its merged journals.
 pub struct Merged {
     /// The plan of the run.
     pub plan: RunPlan,
     pub(crate) journals: Journals,
     pub(crate) state: MergedState,
+    /// Lines that were looked up before; only of a run that is watched.
+    cache: Option<Mutex<HashMap<LinePosition, Arc<Episode>>>>,
 }
 
 impl Merged {
@@ -68,6 +77,7 @@ impl Merged {
             plan,
             journals,
             state,
+            cache: None,
         })
     }
 
@@ -77,6 +87,7 @@ impl Merged {
             state: MergedState::of(&plan),
             plan,
             journals: Journals::default(),
+            cache: Some(Mutex::default()),
         }
     }
 
@@ -93,8 +104,17 @@ impl Merged {
         &self,
         reader: &mut LineReader,
         record: &EpisodeRecord,
-    ) -> io::Result<Episode> {
-        episode(reader.line(record.place)?)
+    ) -> io::Result<Arc<Episode>> {
+        let lock = |cache| Mutex::lock(cache).unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.as_ref().map(lock);
+        if let Some(found) = cache.as_ref().and_then(|cache| cache.get(&record.place)) {
+            return Ok(Arc::clone(found));
+        }
+        let found = Arc::new(episode(reader.line(record.place)?)?);
+        if let Some(cache) = cache.as_mut().filter(|cache| cache.len() < KEPT) {
+            cache.insert(record.place, Arc::clone(&found));
+        }
+        Ok(found)
     }
 
     pub(crate) fn lines(&self, job: JobIndex) -> &JobLines {
@@ -171,7 +191,7 @@ impl Merged {
     pub fn each_episode_of(&self, job: &Job, mut on: impl FnMut(Episode)) -> io::Result<()> {
         let mut reader = self.journals.reader();
         for record in &self.lines(job.index).episodes {
-            on(self.episode(&mut reader, record)?);
+            on(episode(reader.line(record.place)?)?);
         }
         Ok(())
     }

@@ -22,8 +22,8 @@ pub(crate) fn of_job(merged: &Merged, job: &Job) -> io::Result<Option<LatencyRep
     };
     let (mut felt, mut reader) = (FeltLatency::default(), merged.journals.reader());
     for record in &merged.lines(job.index).episodes {
-        if let Some(of_episode) = merged.episode(&mut reader, record)?.latency {
-            felt.merge(&of_episode);
+        if let Some(of_episode) = &merged.episode(&mut reader, record)?.latency {
+            felt.merge(of_episode);
         }
     }
     Ok(Some(report(latency, &felt)))

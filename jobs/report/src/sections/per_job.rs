@@ -147,20 +147,20 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
 }
 
 /// Returns the metrics of `rrun`, and the means of those that the policy reports itself
-/// (`Episode::metrics`), each over the scored episodes that have it. Ours have their own meaning, so a
-/// policy's metric of the same name does not replace one. If the first episode of a job has none, the
-/// job has none, so that the lines of most jobs are not read again.
+/// (`Episode::metrics`), each over the scored episodes that have it. Ours have their own meaning,
+/// so a policy's metric of the same name does not replace one. If the first episode of a job has
+/// none, the job has none, so that the lines of most jobs are not read again.
 fn metrics(merged: &Merged, job: &Job, rates: &Rates) -> io::Result<BTreeMap<String, f64>> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let mut reader = merged.journals.reader();
     let episodes = merged.lines(job.index).episodes.iter();
     for record in episodes.filter(|record| record.is_scored()) {
-        let metrics = merged.episode(&mut reader, record)?.metrics;
-        if metrics.is_empty() && sums.is_empty() {
+        let episode = merged.episode(&mut reader, record)?;
+        if episode.metrics.is_empty() && sums.is_empty() {
             break;
         }
-        for (name, value) in metrics {
-            let (sum, count) = sums.entry(name).or_default();
+        for (name, value) in &episode.metrics {
+            let (sum, count) = sums.entry(name.clone()).or_default();
             (*sum, *count) = (*sum + value, *count + 1.0);
         }
     }
