@@ -6,13 +6,13 @@
 //! have ended, so an empty store on the same port is safe.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use tokio::net::lookup_host;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep};
 
 use crate::plan::{RendezvousPlan, StorePlan};
@@ -94,11 +94,20 @@ impl StoreEndpoint {
         if !hosts {
             return Ok(StoreEndpoint::elsewhere(&plan.host, plan.port));
         }
-        match StoreEndpoint::hosted(&plan.host, plan.port) {
-            Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => {
-                Ok(StoreEndpoint::elsewhere(&plan.host, plan.port))
+        let until = Instant::now() + ONE_HOST;
+        loop {
+            match StoreEndpoint::hosted(&plan.host, plan.port) {
+                Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => {}
+                store_endpoint => return Ok(store_endpoint?),
             }
-            store_endpoint => Ok(store_endpoint?),
+            // Linux may refuse both of two that begin to listen at the same time. Nobody would host.
+            let others = TcpStream::connect((plan.host.as_str(), plan.port)).await;
+            let nobody_listens =
+                others.is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
+            if !nobody_listens || Instant::now() >= until {
+                return Ok(StoreEndpoint::elsewhere(&plan.host, plan.port));
+            }
+            sleep(LOOK).await;
         }
     }
 
@@ -308,8 +317,11 @@ fn free_port() -> io::Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use socket2::{Domain, Socket, Type};
 
     use super::*;
     use crate::plan::Backend;
@@ -328,6 +340,26 @@ mod tests {
         assert_eq!(address_of_host("127.0.0.2").await, "127.0.0.1");
         assert_eq!(address_of_host("localhost").await, "127.0.0.1");
         assert_eq!(address_of_host("192.0.2.1").await, "192.0.2.1");
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_without_a_listener_is_hosted_once_it_is_free() {
+        let holder = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        holder.bind(&any.into()).expect("a port");
+        let held = holder.local_addr().expect("it has one").as_socket();
+        let plan = RendezvousPlan {
+            backend: Backend::C10d,
+            host: "127.0.0.1".to_owned(),
+            port: held.expect("an address").port(),
+            ..RendezvousPlan::default()
+        };
+        let frees = async {
+            sleep(3 * LOOK).await;
+            drop(holder);
+        };
+        let (found, ()) = tokio::join!(StoreEndpoint::find(&plan), frees);
+        assert!(found.expect("a store").server.is_some(), "nobody hosts it");
     }
 
     /// Returns the plan of a node that meets others by this file.
