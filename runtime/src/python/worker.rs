@@ -8,7 +8,7 @@
 //! Nothing here blocks but [`Worker::wait`], [`close_all`] and the drop of a worker.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -210,39 +210,30 @@ impl Worker {
         }
     }
 
-    /// Waits for what it says until `until`, or until `bell` is readable.
+    /// Waits for what it says until `until`.
     ///
     /// # Errors
     /// As [`Worker::on`] and [`Worker::expire`].
-    pub fn wait(
-        &mut self,
-        bell: Option<BorrowedFd<'_>>,
-        until: Option<Instant>,
-    ) -> Result<Option<Said>, Loss> {
+    pub fn wait(&mut self, until: Instant) -> Result<Option<Said>, Loss> {
         loop {
-            let end = [self.due(), until].into_iter().flatten().min();
-            let left = end.map(|end| timespec(end.saturating_duration_since(now())));
-            let of_process = self.process.watched().map(|(kind, fd)| (Some(kind), fd));
-            let watched = of_process.chain(bell.map(|bell| (None, bell)));
-            let watched: Vec<_> = watched.collect();
-            let fds = watched
-                .iter()
-                .map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
-            let mut fds: Vec<_> = fds.collect();
+            let end = self.due().map_or(until, |due| due.min(until));
+            let left = timespec(end.saturating_duration_since(now()));
+            let watched = self.process.watched();
+            let watched =
+                watched.map(|(kind, fd)| (kind, PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let (kinds, mut fds): (Vec<_>, Vec<_>) = watched.unzip();
             // An interrupted wait counts as one without events.
-            poll(&mut fds, left.as_ref()).ok();
-            let ready = watched
-                .iter()
-                .zip(&fds)
-                .filter(|(_, fd)| !fd.revents().is_empty());
-            let ready: Vec<Option<Ready>> = ready.map(|((kind, _), _)| *kind).collect();
-            for kind in ready.iter().flatten() {
-                if let Some(said) = self.on(*kind)? {
+            poll(&mut fds, Some(&left)).ok();
+            let ready = kinds.iter().zip(&fds);
+            let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
+            let ready: Vec<Ready> = ready.map(|(kind, _)| *kind).collect();
+            for kind in ready {
+                if let Some(said) = self.on(kind)? {
                     return Ok(Some(said));
                 }
             }
             self.expire(now())?;
-            if ready.contains(&None) || until.is_some_and(|until| until <= now()) {
+            if until <= now() {
                 return Ok(None);
             }
         }

@@ -189,10 +189,7 @@ impl PolicyWorker {
     /// Returns why it has ended since its last answer, if it has.
     pub(super) fn ended(&mut self) -> Option<WorkerError> {
         self.worker.is_at("no call");
-        self.worker
-            .wait(None, Some(now()))
-            .err()
-            .map(WorkerError::from)
+        self.worker.wait(now()).err().map(WorkerError::from)
     }
 
     /// Writes what the policy sees of all rows: the observations of each step, the oldest first.
@@ -287,7 +284,7 @@ fn out_of_memory(layout: &BatchLayout, err: &std::io::Error) -> WorkerError {
 /// Waits for what a worker says.
 fn said(worker: &mut Worker, lifeline: &Lifeline) -> Result<Said, WorkerError> {
     loop {
-        if let Some(said) = worker.wait(None, Some(now() + TICK))? {
+        if let Some(said) = worker.wait(now() + TICK)? {
             return Ok(said);
         }
         if lifeline.is_cut() {

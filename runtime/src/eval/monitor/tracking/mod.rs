@@ -1,35 +1,31 @@
 //! Experiment trackers: they show a run over time, beside other runs.
 //!
 //! ```text
-//! view ─► points ─┬─ mailbox ─► thread: tensorboard ─► event file
-//!                 └─ mailbox ─► thread: python ═ rrun_track.py ─► wandb, trackio, mlflow
-//! report ─► ending ─┘
+//! view ─► points ─┬─► tensorboard ─► event file
+//! report ─► ending ┴─► python: queue ═ rrun_track.py ─► wandb, trackio, mlflow
 //! ```
 //! Only rank 0 has them. Nothing here ends a run or makes it wait, except for a limited time at its
-//! end: a tracker has a thread and a mailbox of its own, and one that fails is reported once.
+//! end: what a process does not take yet waits in its queue, and a tracker that fails is reported
+//! once.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::io;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use jobs::job::{Job, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::tracking::{Tracker, TrackingArgs};
 use report::Report;
-use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use crate::clock::{now, unix_seconds};
 use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tracking::point::{Point, Points, RunEnding, last_point};
+use crate::eval::monitor::tracking::python::PythonTracker;
+use crate::eval::monitor::tracking::tensorboard::EventFile;
 use crate::eval::monitor::view::RunSnapshot;
-use crate::inbox::Inbox;
-use crate::python::find_interpreter;
 
 mod point;
 mod python;
@@ -41,8 +37,6 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 const UPLOAD_LIMIT: Duration = Duration::from_secs(300);
 /// The same for a run that was stopped: launchers and schedulers wait about 30 seconds.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Time for a tracker that was told to end at once.
-const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 /// How often the wait at the end looks whether the run is being stopped.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -64,28 +58,34 @@ pub struct TrackedRun<'r> {
 }
 
 /// The trackers of a run.
-#[derive(Debug)]
 pub struct Tracking {
-    trackers: Vec<(Tracker, Arc<Mailbox>)>,
-    /// Ends when all trackers have ended.
-    notes: Receiver<String>,
+    /// Those that have not ended.
+    trackers: Vec<(Tracker, Log)>,
+    /// What the user is to be told.
+    notes: Vec<String>,
     points: Points,
     limit: Duration,
+}
+
+/// Where a tracker logs.
+enum Log {
+    Events(EventFile),
+    Python(Box<PythonTracker>),
 }
 
 impl Tracking {
     /// Starts the trackers of a run.
     pub fn start(run: &TrackedRun<'_>) -> Self {
-        let introduction = Arc::new(run.introduction());
-        let (sender, notes) = channel();
-        let start = |tracker: Tracker| {
-            let notes = Notes(tracker, sender.clone());
-            let started = run.start(tracker, &introduction, notes.clone());
-            let mailbox = started.inspect_err(|why| notes.give_up(why)).ok()?;
-            Some((tracker, mailbox))
-        };
+        let introduction = run.introduction();
+        let (mut trackers, mut notes) = (Vec::new(), Vec::new());
+        for tracker in run.args.trackers() {
+            match run.start(tracker, &introduction, &mut notes) {
+                Ok(log) => trackers.push((tracker, log)),
+                Err(why) => notes.push(given_up(tracker, &why)),
+            }
+        }
         Self {
-            trackers: run.args.trackers().into_iter().filter_map(start).collect(),
+            trackers,
             notes,
             points: Points::new(&run.plan.jobs, now()),
             limit: match run.args.track_videos {
@@ -98,62 +98,79 @@ impl Tracking {
     /// Logs the state of the run, if it is time to. Returns what the user is to be told.
     pub fn on(&mut self, snapshot: &RunSnapshot, now: Instant) -> Vec<String> {
         if let Some(point) = self.points.on(snapshot, now, unix_seconds()) {
-            self.put(&Message::Point(point));
+            self.log(&point);
         }
-        self.notes.try_iter().collect()
+        self.listen(now);
+        std::mem::take(&mut self.notes)
     }
 
     /// Logs the results of the run, and waits for the trackers for a limited time. Returns what the
     /// user is to be told.
-    pub fn finish(self, report: &Report, folder: &RunFolder, stop: &StopRequest) -> Vec<String> {
+    pub fn finish(
+        mut self,
+        report: &Report,
+        folder: &RunFolder,
+        stop: &StopRequest,
+    ) -> Vec<String> {
+        self.log(&last_point(report, unix_seconds()));
         let ending = RunEnding::new(report, folder);
-        self.put(&Message::Point(last_point(report, unix_seconds())));
-        self.put(&Message::Ending(Box::new(ending)));
-        let mut said = Vec::new();
-        let begun = now();
-        let limit = || if stop.asked() { STOP_LIMIT } else { self.limit };
-        if !self.wait(&mut said, || begun.elapsed() >= limit()) {
-            self.close();
-            let begun = now();
-            self.wait(&mut said, || begun.elapsed() >= CLOSE_LIMIT);
-        }
-        for (tracker, mailbox) in &self.trackers {
-            let (name, left_out) = (tracker.name(), mailbox.left_out());
-            if left_out > 0 {
-                let text = format!("warning: {name} was too slow for {left_out} points");
-                said.push(text);
+        self.each(|log, notes| match log {
+            Log::Events(events) => events.end(&ending).map(|()| false).map_err(text),
+            Log::Python(python) => {
+                python.end(&ending, notes);
+                Ok(true)
             }
+        });
+        let (begun, limit) = (now(), self.limit);
+        let limit = || if stop.asked() { STOP_LIMIT } else { limit };
+        while !self.trackers.is_empty() && begun.elapsed() < limit() {
+            self.listen(now() + TICK);
         }
-        said
-    }
-
-    /// Waits until all trackers have ended or `is_over`; returns whether they have ended.
-    fn wait(&self, said: &mut Vec<String>, is_over: impl Fn() -> bool) -> bool {
-        loop {
-            match self.notes.recv_timeout(TICK) {
-                Ok(note) => said.push(note),
-                Err(RecvTimeoutError::Disconnected) => return true,
-                Err(RecvTimeoutError::Timeout) if is_over() => return false,
-                Err(RecvTimeoutError::Timeout) => {}
+        self.each(|log, _| match log {
+            Log::Python(python) if !python.has_all() => {
+                Err("it has not taken everything in time".to_owned())
             }
-        }
+            Log::Python(_) | Log::Events(_) => Ok(false),
+        });
+        self.notes
     }
 
-    fn put(&self, message: &Message) {
-        let trackers = self.trackers.iter();
-        trackers.for_each(|(_, mailbox)| mailbox.put(message.clone()));
+    fn log(&mut self, point: &Point) {
+        self.each(|log, _| match log {
+            Log::Events(events) => events.add(point).map(|()| true).map_err(text),
+            Log::Python(python) => {
+                python.add(point);
+                Ok(true)
+            }
+        });
     }
 
-    fn close(&self) {
-        self.trackers
-            .iter()
-            .for_each(|(_, mailbox)| mailbox.close());
+    /// Lets the processes of trackers go on until `until`.
+    fn listen(&mut self, until: Instant) {
+        self.each(|log, notes| match log {
+            Log::Events(_) => Ok(true),
+            Log::Python(python) => python.go_on(until, notes),
+        });
+    }
+
+    /// Does something with each tracker. Those for which it returns false, or why they end before
+    /// their run, have ended.
+    fn each(&mut self, mut act: impl FnMut(&mut Log, &mut Vec<String>) -> Result<bool, String>) {
+        let Self {
+            trackers, notes, ..
+        } = self;
+        trackers.retain_mut(|(tracker, log)| {
+            act(log, notes).unwrap_or_else(|why| {
+                notes.push(given_up(*tracker, &why));
+                false
+            })
+        });
     }
 }
 
 impl TrackedRun<'_> {
     /// Returns what trackers are told at the start. By its id, a tracker continues a run.
-    pub fn introduction(&self) -> Value {
+    fn introduction(&self) -> Value {
         let root = self.folder.root();
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let of_folder = root.file_name().map(|name| name.to_string_lossy());
@@ -166,54 +183,27 @@ impl TrackedRun<'_> {
         })
     }
 
-    /// Starts the thread of a tracker; returns its mailbox.
-    ///
-    /// # Errors
-    /// Returns why there is no thread or no interpreter.
-    pub fn start(
+    fn start(
         &self,
         tracker: Tracker,
-        run: &Arc<Value>,
-        notes: Notes,
-    ) -> Result<Arc<Mailbox>, String> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        let (run, theirs) = (Arc::clone(run), Arc::clone(&mailbox));
-        let work: Box<dyn FnOnce() -> Result<(), String> + Send> = match tracker {
-            Tracker::Tensorboard => {
-                let events = self.folder.tensorboard();
-                notes.say(&format!("`tensorboard --logdir {}`", events.display()));
-                Box::new(move || tensorboard::run(&events, &run["config"], &theirs).map_err(text))
-            }
-            Tracker::Wandb | Tracker::Trackio | Tracker::Mlflow => {
-                let python = self.args.track_python.as_deref();
-                let python = python.unwrap_or("python3".as_ref());
-                let shown = python.display();
-                let found = find_interpreter(&python.to_string_lossy());
-                let python = python::PythonTracker {
-                    tracker,
-                    python: found.map_err(|reason| format!("`{shown}`: {reason}"))?,
-                    log: self.folder.tracker_log(tracker.name()),
-                    is_uploaded: self.args.track_videos,
-                    others: self.others.clone(),
-                };
-                let notes = notes.clone();
-                Box::new(move || python.run(&run, &theirs, &notes))
-            }
-        };
-        let work = move || {
-            let done = work();
-            done.unwrap_or_else(|why| notes.give_up(&why));
-        };
-        let thread = thread::Builder::new().name(tracker.name().to_owned());
-        thread.spawn(work).map_err(text)?;
-        Ok(mailbox)
+        introduction: &Value,
+        notes: &mut Vec<String>,
+    ) -> Result<Log, String> {
+        if tracker != Tracker::Tensorboard {
+            let python = PythonTracker::start(self, tracker, introduction)?;
+            return Ok(Log::Python(Box::new(python)));
+        }
+        let folder = self.folder.tensorboard();
+        let events = EventFile::create(&folder, &introduction["config"]).map_err(text)?;
+        let shown = folder.display();
+        notes.push(format!("tensorboard: `tensorboard --logdir {shown}`"));
+        Ok(Log::Events(events))
     }
 }
 
-impl Drop for Tracking {
-    fn drop(&mut self) {
-        self.close();
-    }
+fn given_up(tracker: Tracker, why: &str) -> String {
+    let name = tracker.name();
+    format!("warning: {name}: {why}; the run goes on without it")
 }
 
 fn text(err: io::Error) -> String {
@@ -251,102 +241,6 @@ fn policy(job: &Job) -> String {
     match job.policy_config.get("model_path").and_then(Value::as_str) {
         Some(path) => format!("{} {path}", job.policy_type),
         None => job.policy_type.clone(),
-    }
-}
-
-/// Maximum number of waiting messages: more than an hour of a tracker that takes none. A point has
-/// less than 100 bytes for each value that has changed.
-const MOST_MESSAGES: usize = 512;
-
-/// What a tracker is told.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Message {
-    /// The state of the run at a moment.
-    Point(Point),
-    /// The end of the run, after which nothing comes.
-    Ending(Box<RunEnding>),
-}
-
-/// The messages that a tracker has not taken yet.
-#[derive(Debug)]
-pub struct Mailbox {
-    /// The messages.
-    pub inbox: Inbox<Message>,
-    left_out: AtomicU64,
-    is_closed: AtomicBool,
-}
-
-/// What a tracker has to say to the user, which the loop of rank 0 prints.
-#[derive(Clone, Debug)]
-pub struct Notes(pub Tracker, pub Sender<String>);
-
-impl Mailbox {
-    /// Creates an empty mailbox.
-    ///
-    /// # Errors
-    /// Returns why no descriptor is left.
-    pub fn new() -> Result<Self, String> {
-        Ok(Self {
-            inbox: Inbox::new().map_err(|err| err.to_string())?,
-            left_out: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
-        })
-    }
-
-    /// Adds a message, and drops the oldest point if there are too many.
-    pub fn put(&self, message: Message) {
-        let is_full = self.inbox.put_within(MOST_MESSAGES, message);
-        self.left_out.fetch_add(is_full.into(), Ordering::Relaxed);
-    }
-
-    /// Returns the number of points that were left out.
-    pub fn left_out(&self) -> u64 {
-        self.left_out.load(Ordering::Relaxed)
-    }
-
-    /// Asks the tracker to end at once.
-    pub fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-        self.inbox.ring();
-    }
-
-    /// Returns whether the tracker is to end at once.
-    pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
-    }
-
-    /// Waits for a message; `None` if the tracker is to end at once.
-    pub fn wait(&self) -> Option<Message> {
-        loop {
-            self.inbox.silence();
-            if self.is_closed() {
-                return None;
-            }
-            if let Some(message) = self.inbox.take_one() {
-                return Some(message);
-            }
-            // An interrupted wait is repeated.
-            poll(&mut [PollFd::new(&self.inbox.bell(), PollFlags::IN)], None).ok();
-        }
-    }
-}
-
-impl Notes {
-    /// Tells the user something.
-    pub fn say(&self, text: &str) {
-        // The run may be over already.
-        self.1.send(format!("{}: {text}", self.0.name())).ok();
-    }
-
-    /// Warns the user.
-    pub fn warn(&self, text: &str) {
-        let warning = format!("warning: {}: {text}", self.0.name());
-        self.1.send(warning).ok();
-    }
-
-    /// Tells the user why the tracker ends before its run.
-    pub fn give_up(&self, why: &str) {
-        self.warn(&format!("{why}; the run goes on without it"));
     }
 }
 

@@ -23,46 +23,51 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::clock::unix_seconds;
-use crate::eval::monitor::tracking::{Mailbox, Message};
+use crate::eval::monitor::tracking::point::{Point, RunEnding};
 
-/// Writes the event file of a run: its configuration, the points that come, and its end.
-///
-/// # Errors
-/// Returns the errors of the file system.
-pub fn run(folder: &Path, config: &Value, mailbox: &Mailbox) -> io::Result<()> {
-    let mut events = create(folder)?;
-    let config = text_event(unix_seconds(), 0, "config", &as_table(config));
-    append(&mut events, &config)?;
-    let mut last_step = 0;
-    while let Some(message) = mailbox.wait() {
-        match message {
-            Message::Point(point) => {
-                last_step = point.step;
-                let scalars = scalars(point.unix_s, last_step, &point.values);
-                append(&mut events, &scalars)?;
-            }
-            Message::Ending(ending) => {
-                let texts = [("tasks", &ending.table), ("files", &ending.files())];
-                for (tag, text) in texts {
-                    let text = text_event(unix_seconds(), last_step, tag, text);
-                    append(&mut events, &text)?;
-                }
-                break;
-            }
-        }
-    }
-    Ok(())
+/// The event file of a run: its configuration, the points that come, and its end.
+pub struct EventFile {
+    file: File,
+    last_step: u64,
 }
 
-/// Creates a file with a new name.
-fn create(folder: &Path) -> io::Result<File> {
-    fs::create_dir_all(folder)?;
-    let (now, host, pid) = (unix_seconds(), jobs::host::name(), std::process::id());
-    let name = format!("events.out.tfevents.{:010}.{host}.{pid}.0", now as u64);
-    let path = folder.join(name);
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    append(&mut file, &version(now))?;
-    Ok(file)
+impl EventFile {
+    /// Creates a file with a new name.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn create(folder: &Path, config: &Value) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let (now, host, pid) = (unix_seconds(), jobs::host::name(), std::process::id());
+        let name = format!("events.out.tfevents.{:010}.{host}.{pid}.0", now as u64);
+        let path = folder.join(name);
+        let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+        append(&mut file, &version(now))?;
+        append(&mut file, &text_event(now, 0, "config", &as_table(config)))?;
+        Ok(Self { file, last_step: 0 })
+    }
+
+    /// Appends the state of the run at a moment.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn add(&mut self, point: &Point) -> io::Result<()> {
+        self.last_step = point.step;
+        let scalars = scalars(point.unix_s, point.step, &point.values);
+        append(&mut self.file, &scalars)
+    }
+
+    /// Appends what is said about the run at its end.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn end(&mut self, ending: &RunEnding) -> io::Result<()> {
+        for (tag, text) in [("tasks", &ending.table), ("files", &ending.files())] {
+            let text = text_event(unix_seconds(), self.last_step, tag, text);
+            append(&mut self.file, &text)?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns the configuration as a table in Markdown.

@@ -237,7 +237,7 @@ fn an_interpreter_or_folder_that_cannot_be_used_is_reported() {
     std::fs::create_dir_all(tracked.folder().root()).unwrap();
     std::fs::write(tracked.folder().tensorboard(), "no folder").unwrap();
     let said = tracked.run(LONG);
-    assert!(said[1].starts_with("warning: tensorboard: "), "{said:?}");
+    assert!(said[0].starts_with("warning: tensorboard: "), "{said:?}");
 }
 
 #[test]
@@ -256,39 +256,25 @@ fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
     assert!(begun.elapsed() < STOP_LIMIT);
 }
 
-fn point(step: u64) -> Message {
-    Message::Point(Point {
-        step,
+#[test]
+fn a_tracker_that_is_too_slow_gets_the_newest_points_and_the_end() {
+    let tracked = Tracked::new("import time\ntime.sleep(10000)");
+    let mut tracking = tracked.start();
+    let point = Point {
+        values: vec![("overall/errors".to_owned(), 0.0)],
         ..Point::default()
-    })
-}
-
-#[test]
-fn messages_come_out_in_order() {
-    let mailbox = Mailbox::new().unwrap();
-    mailbox.put(point(1));
-    mailbox.put(point(2));
-    assert_eq!(mailbox.wait(), Some(point(1)));
-    assert_eq!(mailbox.wait(), Some(point(2)));
-    assert_eq!((mailbox.inbox.take_one(), mailbox.left_out()), (None, 0));
-}
-
-#[test]
-fn a_full_mailbox_keeps_the_newest_points_and_the_end() {
-    let mailbox = Mailbox::new().unwrap();
-    (0..MOST_MESSAGES as u64 + 5).for_each(|step| mailbox.put(point(step)));
-    let ending = Message::Ending(Box::default());
-    mailbox.put(ending.clone());
-    assert_eq!(mailbox.wait(), Some(point(6)));
-    assert_eq!(mailbox.left_out(), 6);
-    assert_eq!(mailbox.inbox.take().pop(), Some(ending));
-}
-
-#[test]
-fn a_tracker_that_waits_is_woken_to_end() {
-    let mailbox = std::sync::Arc::new(Mailbox::new().unwrap());
-    let waiting = std::sync::Arc::clone(&mailbox);
-    let tracker = std::thread::spawn(move || waiting.wait());
-    mailbox.close();
-    assert_eq!(tracker.join().unwrap(), None);
+    };
+    (0..600).for_each(|step| {
+        tracking.log(&Point {
+            step,
+            ..point.clone()
+        });
+    });
+    tracking.limit = Duration::ZERO;
+    let said = tracking.finish(
+        &tracked.report(),
+        &tracked.folder(),
+        &StopRequest::default(),
+    );
+    assert_eq!(said[0], "warning: wandb was too slow for 90 points");
 }

@@ -1,25 +1,25 @@
 //! A tracker by its Python package, in a process of its own: wandb, trackio and mlflow.
 //!
 //! ```text
-//! thread ── point, ending ─► rrun_track.py ─► package ─► service or local files
-//!        ◄─ link, warning ─┘ └─ stdout and stderr ─► logs/tracker_<name>.log
+//! queue ─ point, ending ─► rrun_track.py ─► package ─► service or local files
+//!       ◄─ link, warning ─┘ └─ stdout and stderr ─► logs/tracker_<name>.log
 //! ```
-//! One packet is under way at a time; messages wait in the mailbox.
+//! One packet is under way at a time.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use jobs::printable::printable_line;
 use jobs::secrets::Redaction;
 use jobs::tracking::Tracker;
 use serde_json::{Map, Value, json};
 
-use crate::eval::monitor::meter::OtherProcesses;
-use crate::eval::monitor::tracking::point::Point;
-use crate::eval::monitor::tracking::{Mailbox, Message, Notes};
-use crate::python::{Cause, Loss, Module, Program, Said, Worker, close_all};
+use crate::eval::monitor::tracking::TrackedRun;
+use crate::eval::monitor::tracking::point::{Point, RunEnding};
+use crate::python::{Cause, Loss, Module, Program, Said, Worker, find_interpreter};
 
 /// Maximum number of values in a packet: names have up to 240 bytes, and a packet up to 208 KiB.
 const MOST_VALUES: usize = 500;
@@ -27,92 +27,154 @@ const MOST_VALUES: usize = 500;
 /// The worker's Python module.
 const MODULE: Module = ("rrun_track", include_str!("rrun_track.py"));
 
-/// What a tracker's process is started with.
-#[derive(Clone, Debug)]
+/// Maximum number of waiting packets: more than an hour of a tracker that takes none. A point has
+/// less than 100 bytes for each value that has changed.
+const MOST_PACKETS: usize = 512;
+
+/// The process of a tracker.
 pub struct PythonTracker {
-    /// Which tracker it is.
-    pub tracker: Tracker,
-    /// The interpreter.
-    pub python: PathBuf,
-    /// File for its output.
-    pub log: PathBuf,
+    tracker: Tracker,
+    worker: Worker,
+    redaction: Redaction,
     /// Whether videos are uploaded at the end.
-    pub is_uploaded: bool,
-    /// Takes its process, which is no environment.
-    pub others: OtherProcesses,
+    is_uploaded: bool,
+    /// Packets that the process has not been sent yet.
+    waiting: VecDeque<Vec<u8>>,
+    /// Number of packets that were left out.
+    left_out: u64,
+    /// Whether the process has answered all packets that it was sent.
+    is_free: bool,
+    has_warned: bool,
+    /// Whether nothing comes after what waits.
+    is_last: bool,
 }
 
 impl PythonTracker {
-    /// Starts the process and logs what comes into the mailbox, until the end of the run.
+    /// Starts the process.
     ///
     /// # Errors
-    /// Returns why the process cannot be started, gives up or dies.
-    pub fn run(&self, run: &Value, mailbox: &Mailbox, notes: &Notes) -> Result<(), String> {
-        let redaction = Redaction::new(environment());
-        let mut worker = self.start(run, redaction.clone())?;
-        let shown = |text: &str| printable_line(&redaction.apply(text)).into_owned();
-        let (mut is_free, mut has_warned, mut is_last) = (false, false, false);
-        let mut packets = VecDeque::new();
-        loop {
-            match worker.wait(Some(mailbox.inbox.bell()), None) {
-                Ok(None) => {}
-                Ok(Some(Said::Hello(place))) => {
-                    let place: String = serde_json::from_slice(&place).unwrap_or_default();
-                    notes.say(&shown(&place));
-                    is_free = true;
-                }
-                Ok(Some(Said::Note(warning))) => {
-                    if !std::mem::replace(&mut has_warned, true) {
-                        notes.warn(&shown(&warning));
-                    }
-                }
-                Ok(Some(Said::Answer { .. })) => is_free = true,
-                Ok(Some(said)) => return Err(format!("it answered with {said:?}")),
-                Err(loss) => return Err(ended(&loss, shown)),
-            }
-            mailbox.inbox.silence();
-            match (mailbox.is_closed(), is_free) {
-                (true, true) => return Ok(()),
-                (true, false) => return Err("it has not taken everything in time".to_owned()),
-                (false, true) => {}
-                (false, false) => continue,
-            }
-            if packets.is_empty() && is_last {
-                close_all([worker]);
-                return Ok(());
-            }
-            if packets.is_empty()
-                && let Some(message) = mailbox.inbox.take_one()
-            {
-                is_last = matches!(message, Message::Ending(_));
-                packets.extend(packets_of(&message, self.is_uploaded));
-            }
-            if let Some(packet) = packets.pop_front() {
-                let asked = worker.ask(0, &packet);
-                asked.map_err(|err| format!("it takes no message: {err}"))?;
-                is_free = false;
-            }
-        }
-    }
-
-    fn start(&self, run: &Value, redaction: Redaction) -> Result<Worker, String> {
-        let mut config = run.clone();
-        config["tracker"] = self.tracker.name().into();
+    /// Returns why there is no interpreter or no process.
+    pub fn start(run: &TrackedRun<'_>, tracker: Tracker, about: &Value) -> Result<Self, String> {
+        let python = run.args.track_python.as_deref();
+        let python = python.unwrap_or("python3".as_ref());
+        let shown = python.display();
+        let found = find_interpreter(&python.to_string_lossy());
+        let python = found.map_err(|reason| format!("`{shown}`: {reason}"))?;
+        let mut config = about.clone();
+        config["tracker"] = tracker.name().into();
         let program = Program {
-            python: &self.python,
-            label: &format!("rrun-track tracker={}", self.tracker.name()),
+            python: &python,
+            label: &format!("rrun-track tracker={}", tracker.name()),
             variables: &[],
             modules: &[MODULE],
             config,
             stages: 0,
             limit: None,
         };
-        let mut log = OutputLog::new(self.log.clone(), redaction);
+        let redaction = Redaction::new(environment());
+        let mut log = OutputLog::new(run.folder.tracker_log(tracker.name()), redaction.clone());
         let worker = Worker::start(&program, None, Box::new(move |line| log.add(line)));
-        let failed = |err| format!("cannot start `{}`: {err}", self.python.display());
+        let failed = |err| format!("cannot start `{}`: {err}", python.display());
         let worker = worker.map_err(failed)?;
-        self.others.add(worker.pid());
-        Ok(worker)
+        run.others.add(worker.pid());
+        Ok(Self {
+            tracker,
+            worker,
+            redaction,
+            is_uploaded: run.args.track_videos,
+            waiting: VecDeque::new(),
+            left_out: 0,
+            is_free: false,
+            has_warned: false,
+            is_last: false,
+        })
+    }
+
+    /// Adds a point, in place of the oldest if too many wait.
+    pub fn add(&mut self, point: &Point) {
+        packets_of(point).for_each(|packet| self.put(&packet));
+    }
+
+    /// Adds the end of the run, after which nothing comes.
+    pub fn end(&mut self, ending: &RunEnding, notes: &mut Vec<String>) {
+        let mut packet = json!(ending);
+        packet["kind"] = "ending".into();
+        packet["is_uploaded"] = self.is_uploaded.into();
+        self.put(&packet);
+        self.is_last = true;
+        let (name, left_out) = (self.tracker.name(), self.left_out);
+        if left_out > 0 {
+            notes.push(format!(
+                "warning: {name} was too slow for {left_out} points"
+            ));
+        }
+    }
+
+    fn put(&mut self, packet: &Value) {
+        if self.waiting.len() == MOST_PACKETS {
+            self.waiting.pop_front();
+            self.left_out += 1;
+        }
+        self.waiting.push_back(packet.to_string().into_bytes());
+    }
+
+    /// Returns whether the process has taken everything, and has been told to end.
+    pub fn has_all(&self) -> bool {
+        self.worker.is_closing()
+    }
+
+    /// Sends what waits and takes what the process says, until `until` or the end of the process.
+    /// Returns false at the end of the run; `notes` takes what the user is to be told.
+    ///
+    /// # Errors
+    /// Returns why the process gives up or dies before.
+    pub fn go_on(&mut self, until: Instant, notes: &mut Vec<String>) -> Result<bool, String> {
+        loop {
+            if self.is_free
+                && let Some(packet) = self.waiting.pop_front()
+            {
+                let asked = self.worker.ask(0, &packet);
+                asked.map_err(|err| format!("it takes no message: {err}"))?;
+                self.is_free = false;
+            } else if self.is_free && self.is_last && !self.has_all() {
+                self.worker.close();
+            }
+            let is_closing = self.has_all();
+            let name = self.tracker.name();
+            match self.worker.wait(until) {
+                Ok(None) => return Ok(true),
+                Ok(Some(Said::Hello(place))) => {
+                    let place: String = serde_json::from_slice(&place).unwrap_or_default();
+                    notes.push(format!("{name}: {}", self.shown(&place)));
+                    self.is_free = true;
+                }
+                Ok(Some(Said::Note(warning))) => {
+                    if !std::mem::replace(&mut self.has_warned, true) {
+                        notes.push(format!("warning: {name}: {}", self.shown(&warning)));
+                    }
+                }
+                Ok(Some(Said::Answer { .. })) => self.is_free = true,
+                Ok(Some(said)) => return Err(format!("it answered with {said:?}")),
+                Err(_) if is_closing => return Ok(false),
+                Err(loss) => return Err(self.ended(&loss)),
+            }
+        }
+    }
+
+    fn shown(&self, text: &str) -> String {
+        printable_line(&self.redaction.apply(text)).into_owned()
+    }
+
+    /// Returns how the process has ended.
+    fn ended(&self, loss: &Loss) -> String {
+        let text = self.shown(loss.text.lines().next().unwrap_or_default());
+        let last = loss.lines.last().map(|line| self.shown(line));
+        match (loss.cause, last) {
+            (Cause::Refused, _) => text,
+            (Cause::GaveUp(_), _) => format!("it {text}"),
+            (Cause::Seen, None) => format!("its process {text}"),
+            (Cause::Seen, Some(last)) => format!("its process {text}; its last line: {last}"),
+        }
     }
 }
 
@@ -122,44 +184,14 @@ fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Returns how a process has ended.
-fn ended(loss: &Loss, shown: impl Fn(&str) -> String) -> String {
-    let text = shown(loss.text.lines().next().unwrap_or_default());
-    let last = loss.lines.last().map(|line| shown(line));
-    match (loss.cause, last) {
-        (Cause::Refused, _) => text,
-        (Cause::GaveUp(_), _) => format!("it {text}"),
-        (Cause::Seen, None) => format!("its process {text}"),
-        (Cause::Seen, Some(last)) => format!("its process {text}; its last line: {last}"),
-    }
-}
-
-/// Returns the packets of a message; a point of many values needs several.
-fn packets_of(message: &Message, is_uploaded: bool) -> Vec<Vec<u8>> {
-    let packets: Vec<Value> = match message {
-        Message::Point(Point {
-            step,
-            unix_s,
-            values,
-        }) => {
-            let packet = |values: &[(String, f64)]| {
-                let values = values
-                    .iter()
-                    .map(|(name, value)| (name.clone(), json!(value)));
-                let values: Map<String, Value> = values.collect();
-                json!({"kind": "point", "step": step, "unix_s": unix_s, "values": values})
-            };
-            values.chunks(MOST_VALUES).map(packet).collect()
-        }
-        Message::Ending(ending) => {
-            let mut packet = json!(ending);
-            packet["kind"] = "ending".into();
-            packet["is_uploaded"] = is_uploaded.into();
-            vec![packet]
-        }
-    };
-    let bytes = packets.iter().map(|packet| packet.to_string().into_bytes());
-    bytes.collect()
+/// Returns the packets of a point; one of many values needs several.
+fn packets_of(point: &Point) -> impl Iterator<Item = Value> {
+    let (step, unix_s) = (point.step, point.unix_s);
+    point.values.chunks(MOST_VALUES).map(move |values| {
+        let values = values.iter().cloned();
+        let values: Map<_, _> = values.map(|(name, value)| (name, json!(value))).collect();
+        json!({"kind": "point", "step": step, "unix_s": unix_s, "values": values})
+    })
 }
 
 /// Maximum number of bytes that one start adds to a log.
@@ -217,19 +249,16 @@ mod tests {
     fn a_point_of_many_tasks_fits_into_packets() {
         let values =
             (0..1200).map(|task| (format!("tasks/{}{task}", "x".repeat(200)), 0.123456789));
-        let point = Message::Point(Point {
+        let point = Point {
             step: 3,
             unix_s: 1.5,
             values: values.collect(),
-        });
-        let packets = packets_of(&point, false);
+        };
+        let packets: Vec<_> = packets_of(&point).collect();
         assert_eq!(packets.len(), 3);
-        assert!(
-            packets
-                .iter()
-                .all(|packet| packet.len() < LARGEST_PACKET * 3 / 4)
-        );
-        let last: Value = serde_json::from_slice(&packets[2]).unwrap();
+        let mut sizes = packets.iter().map(|packet| packet.to_string().len());
+        assert!(sizes.all(|bytes| bytes < LARGEST_PACKET * 3 / 4));
+        let last = &packets[2];
         assert_eq!((&last["step"], &last["kind"]), (&json!(3), &json!("point")));
         assert_eq!(last["values"].as_object().unwrap().len(), 200);
     }
