@@ -353,14 +353,13 @@ fn tracking(run: &RankSetup, monitor: &Monitor) -> Option<Tracking> {
 /// Serves metrics if the command line names a port.
 fn exporter(run: &RankSetup, monitor: &Monitor) -> Option<Exporter> {
     let address = run.args.metrics?;
-    let (host, port) = (address.ip(), address.port());
-    let listening = Exporter::listen(host, port);
     let warn = |err| {
+        let (host, port) = (address.ip(), address.port());
         monitor.say(&format!(
             "warning: no metrics on {host}, port {port}: {err}"
-        ))
+        ));
     };
-    listening.map_err(warn).ok()
+    Exporter::listen(address).map_err(warn).ok()
 }
 
 fn announce(run: &RankSetup, past: &JournalHistory, monitor: &Monitor) {

@@ -21,6 +21,9 @@ const LONGEST_HEAD: usize = 8192;
 /// Maximum number of header fields in a request.
 const MOST_FIELDS: usize = 64;
 
+/// What the type of metrics says besides the character set.
+pub(crate) const METRICS: &str = "version=0.0.4; ";
+
 /// Time limit for a whole request head, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -73,7 +76,7 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<String> {
         ("405 Method Not Allowed", "expected GET\n")
     } else if head.path == "/metrics" && !upgrades {
         let metrics = server.stats.render(server.connections().count());
-        return Some(response("200 OK", "version=0.0.4; ", &metrics));
+        return Some(response("200 OK", METRICS, &metrics));
     } else if (upgrades || is_health) && server.is_ending() {
         ("503 Service Unavailable", "stopping\n")
     } else if upgrades && server.lets_in(token(head).as_deref()) {
@@ -91,7 +94,9 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<String> {
     Some(response(status, "", body))
 }
 
-fn response(status: &str, version: &str, body: &str) -> String {
+/// Returns a response that ends the connection. `version` is that of the metrics' format, if these
+/// are the body.
+pub(crate) fn response(status: &str, version: &str, body: &str) -> String {
     let length = body.len();
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; {version}charset=utf-8\r\n\
@@ -99,7 +104,11 @@ fn response(status: &str, version: &str, body: &str) -> String {
     )
 }
 
-async fn read_head(
+/// Reads the head of a request; `None` if the client closes the connection before its end.
+///
+/// # Errors
+/// Returns why the connection is closed: it broke, or this is no HTTP request.
+pub(crate) async fn read_head(
     stream: &mut TcpStream,
     buffer: &mut BytesMut,
 ) -> Result<Option<RequestHead>, CloseReason> {

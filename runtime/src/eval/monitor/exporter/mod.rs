@@ -8,20 +8,24 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::clock::now;
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
 use crate::eval::monitor::view::{RankView, RunSnapshot};
 use crate::metrics::Metrics;
+use crate::serve::http::{METRICS, read_head, response};
 
 /// Maximum number of open connections. Usually there are one or two scrapers.
 const CONNECTIONS: usize = 64;
-/// Maximum size of a request in bytes.
-const LONGEST_REQUEST: usize = 8192;
 /// Time limit for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after a failed `accept`, for example when the process is out of file descriptors.
@@ -33,21 +37,26 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Listens on `port` of the address `host`.
+    /// Listens on an address.
     ///
     /// # Errors
     /// Returns an error if the address is not one of this machine, or if the port is in use or not
     /// allowed.
-    pub fn listen(host: IpAddr, port: u16) -> io::Result<Self> {
-        Self::listen_with(TcpListener::bind(SocketAddr::new(host, port))?, PATIENCE)
+    pub fn listen(address: SocketAddr) -> io::Result<Self> {
+        Self::listen_with(std::net::TcpListener::bind(address)?, PATIENCE)
     }
 
-    fn listen_with(listener: TcpListener, patience: Duration) -> io::Result<Self> {
+    fn listen_with(listener: std::net::TcpListener, patience: Duration) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let text = Arc::new(Mutex::new(String::new()));
         let shown = Arc::clone(&text);
+        let listener = runtime.block_on(async { TcpListener::from_std(listener) })?;
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || serve(&listener, &shown, patience))?;
+            .spawn(move || runtime.block_on(serve(&listener, &shown, patience)))?;
         Ok(Self { text })
     }
 
@@ -57,83 +66,43 @@ impl Exporter {
     }
 }
 
-fn serve(listener: &TcpListener, text: &Arc<Mutex<String>>, patience: Duration) {
-    let mut open: VecDeque<(TcpStream, thread::JoinHandle<()>)> = VecDeque::new();
-    for stream in listener.incoming() {
-        open.retain(|(_, answering)| !answering.is_finished());
+async fn serve(listener: &TcpListener, text: &Arc<Mutex<String>>, patience: Duration) {
+    let mut open: VecDeque<JoinHandle<_>> = VecDeque::new();
+    loop {
+        let accepted = listener.accept().await;
+        open.retain(|answering| !answering.is_finished());
         if open.len() >= CONNECTIONS
-            && let Some((oldest, _)) = open.pop_front()
+            && let Some(oldest) = open.pop_front()
         {
             // It is the least likely to send a request.
-            oldest.shutdown(Shutdown::Both).ok();
+            oldest.abort();
         }
-        let started = stream.and_then(|stream| {
-            let (text, kept) = (Arc::clone(text), stream.try_clone()?);
-            let answer = move || {
-                let _ = answer(&stream, &text, now() + patience);
-                // There is another handle of this connection.
-                stream.shutdown(Shutdown::Both).ok();
-            };
-            let thread = thread::Builder::new().name("metrics".to_owned());
-            Ok((kept, thread.spawn(answer)?))
-        });
-        match started {
-            Ok(connection) => open.push_back(connection),
-            Err(_) => pause(),
+        match accepted {
+            Ok((stream, _)) => {
+                let answer = answer(stream, Arc::clone(text));
+                open.push_back(tokio::spawn(timeout(patience, answer)));
+            }
+            Err(_) => sleep(BACK_OFF).await,
         }
     }
 }
 
-/// Reads one request and answers it. A client that is too slow or gone has an error.
-fn answer(mut stream: &TcpStream, text: &Mutex<String>, end: Instant) -> io::Result<()> {
-    let (mut request, mut length) = (vec![0; LONGEST_REQUEST], 0);
-    while !request[..length].ends_with(b"\r\n\r\n") {
-        stream.set_read_timeout(Some(left(end)?))?;
-        match stream.read(&mut request[length..])? {
-            0 => return Ok(()),
-            read => length += read,
-        }
-    }
-    let mut words = request.split(|byte| byte.is_ascii_whitespace());
-    let path = words.nth(1).unwrap_or_default();
-    let path = path.split(|byte| *byte == b'?').next();
-    let (status, body) = match (request.starts_with(b"GET "), path) {
-        (true, Some(b"/metrics" | b"/")) => (
-            "200 OK",
-            text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        ),
-        (true, _) => ("404 Not Found", "rrun: /metrics is here\n".to_owned()),
-        (false, _) => ("405 Method Not Allowed", "expected GET\n".to_owned()),
+/// Reads one request and answers it.
+async fn answer(mut stream: TcpStream, text: Arc<Mutex<String>>) {
+    let mut buffer = BytesMut::with_capacity(1024);
+    let Ok(Some(head)) = read_head(&mut stream, &mut buffer).await else {
+        return;
     };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    let mut rest = answer.as_bytes();
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(left(end)?))?;
-        let written = stream.write(rest)?;
-        rest = &rest[written..];
-    }
-    Ok(())
-}
-
-/// Returns the time until `end`.
-fn left(end: Instant) -> io::Result<Duration> {
-    let left = end.saturating_duration_since(now());
-    match left.is_zero() {
-        true => Err(io::ErrorKind::TimedOut.into()),
-        false => Ok(left),
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "no event tells that a descriptor is free"
-)]
-fn pause() {
-    thread::sleep(BACK_OFF);
+    let answer = match (head.is_get, &*head.path) {
+        (true, "/metrics" | "/") => {
+            let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            response("200 OK", METRICS, &text)
+        }
+        (true, _) => response("404 Not Found", "", "rrun: /metrics is here\n"),
+        (false, _) => response("405 Method Not Allowed", "", "expected GET\n"),
+    };
+    // The client may be gone.
+    let _ = stream.write_all(answer.as_bytes()).await;
 }
 
 /// Name, type and help of the metrics of the whole run, in the order of their values.
