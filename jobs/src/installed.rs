@@ -25,6 +25,19 @@ pub const IN_SOURCE: &str = "jobs/suites";
 /// The binary that runs one rank of a built-in program.
 const RANK_BINARY: &str = "rrun-rank";
 
+/// The versions of torch that `rrun-rank` runs with: 2.10 is for CUDA 12, and 2.13 lacks a symbol.
+const TORCH: [&str; 2] = ["2.11", "2.12"];
+
+/// What to do without such a torch.
+pub const INSTALL_TORCH: &str = "`pip install 'torch>=2.11,<2.13'` into the venv of rrun (in the \
+                                 source: ./setup.sh)";
+
+/// Returns whether `rrun-rank` runs with this version of torch.
+pub fn is_torch_of_ours(version: &str) -> bool {
+    let mut rests = TORCH.iter().filter_map(|minor| version.strip_prefix(minor));
+    rests.any(|rest| rest.starts_with('.'))
+}
+
 /// Returns the path of `rrun-rank` for a launcher at `executable`: in the same folder, or in the
 /// package that pip installs with it. If several versions of Python have the package, the newest
 /// one's is taken.

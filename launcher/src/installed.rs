@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
 
+use jobs::installed::is_torch_of_ours;
 pub use jobs::installed::{IN_SOURCE, rank_binary, suites};
-
-/// The versions of torch that `rrun-rank` runs with: 2.10 is for CUDA 12, and 2.13 lacks a symbol.
-const TORCH: [&str; 2] = ["2.11", "2.12"];
 
 /// What installs a matching torch.
 const PIP_TORCH: &str = "pip install 'torch>=2.11,<2.13'";
@@ -116,12 +114,6 @@ fn torch_version(torch: &Path) -> Option<String> {
     let mut lines = text.lines();
     let version = lines.find_map(|line| line.strip_prefix("__version__ = "))?;
     Some(version.trim_matches(['\'', '"']).to_owned())
-}
-
-/// Returns whether `rrun-rank` runs with this version of torch.
-pub fn is_torch_of_ours(version: &str) -> bool {
-    let mut rests = TORCH.iter().filter_map(|minor| version.strip_prefix(minor));
-    rests.any(|rest| rest.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use jobs::rank_probe::WORD;
+use jobs::finding::PROBE;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match words.split_first() {
         Some((program, rest)) if program == "eval" => runtime::eval::main(rest),
         Some((program, rest)) if program == "serve" => runtime::serve::main(rest),
-        Some((program, rest)) if program == WORD => runtime::probe::main(rest),
+        Some((program, rest)) if program == PROBE => runtime::probe::main(rest),
         _ => {
             eprintln!(
                 "rrun-rank: the first word names a program: eval or serve; `rrun` starts it as `rrun eval …`"

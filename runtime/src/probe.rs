@@ -1,16 +1,16 @@
 //! `rrun-rank probe QUESTION`: answers a question of `rrun doctor` about this machine, because only
-//! the rank binary has libtorch, MuJoCo and CUDA. Question and answer are in
-//! [`jobs::rank_probe`]; each runs in a process of its own, which may hang or crash.
+//! the rank binary has libtorch, MuJoCo and CUDA. The answer is what was found, see [`jobs::finding`];
+//! each question has a process of its own, which may hang or crash.
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use jobs::rank_probe::{
-    ComputedOnGpu, ComputedOnGpus, DrawnPicture, LoadedLibraries, RankQuestion, RoundTrip, WORD,
-};
-use serde::Serialize;
+use jobs::bytes::ByteSize;
+use jobs::count::counted;
+use jobs::finding::{Finding, Grade, PROBE};
+use jobs::installed::{INSTALL_TORCH, is_torch_of_ours};
 use tch::{Device, Kind, Tensor};
 use tcpstore::{Store, StoreAddr};
 use torchlib::cuda::{self, Cuda};
@@ -21,8 +21,21 @@ use torchlib::torch_error::{caught_of_libtorch, first_line};
 use crate::clock::now;
 use crate::device::gpu::of_machine;
 use crate::env::egl::EglRequest;
-use crate::env::mujoco::draw_pair;
+use crate::env::mujoco::{DrawnPicture, draw_pair};
 use crate::versions::versions;
+
+/// What makes rendering work.
+const INSTALL_EGL: &str = "install libegl1 libegl-mesa0 libgl1-mesa-dri (RHEL: mesa-libEGL \
+                           mesa-dri-drivers) or the GPU driver's EGL, or evaluate without cameras \
+                           (--no-video)";
+
+/// What makes GPUs compute, or do without them.
+const CUDA_HELP: &str = "update the driver (torch 2.11 and 2.12 have CUDA 13, which needs 580 or \
+                         newer), or run on the CPU with CUDA_VISIBLE_DEVICES=''";
+
+/// What tells why processes do not reach each other.
+const NCCL_HELP: &str = "NCCL_DEBUG=INFO with `rrun-rank probe nccl` tells why; \
+                         NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may help";
 
 /// Answers the question in `words`.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -30,22 +43,27 @@ pub fn main(words: &[OsString]) -> ExitCode {
         .iter()
         .map(|word| word.to_str().unwrap_or_default())
         .collect();
-    let question = words.first().and_then(|name| RankQuestion::of(name));
-    match (question, &words[words.len().min(1)..]) {
-        (Some(RankQuestion::Libraries), []) => answer(|| Ok(loaded())),
-        (Some(RankQuestion::Cuda), []) => answer(computed),
-        (Some(RankQuestion::Egl), []) => answer(drawn),
-        (Some(RankQuestion::Nccl), []) => answer(lead),
-        (Some(RankQuestion::Nccl), numbers @ [_, _, _]) => joined(numbers),
+    match words[..] {
+        ["libraries", launcher] => answer("rrun-rank", "", || Ok(loaded(launcher))),
+        ["cuda"] => answer("CUDA", CUDA_HELP, computed),
+        ["egl"] => answer("EGL", INSTALL_EGL, drawn),
+        ["nccl"] => answer("NCCL", NCCL_HELP, lead),
+        ["nccl", port, rank, world] => joined([port, rank, world]),
         _ => usage(),
     }
 }
 
-/// Prints what `ask` returns.
-fn answer<T: Serialize>(ask: impl FnOnce() -> Result<T, String>) -> ExitCode {
-    let answer = caught_of_libtorch(ask).unwrap_or_else(Err);
-    let answer = answer.map_err(|reason| first_line(&reason).to_owned());
-    let line = match serde_json::to_string(&answer) {
+/// Prints what `ask` finds. A reason why it finds nothing is a failure of what has this name, with
+/// what to do.
+fn answer(
+    name: &str,
+    remedy: &str,
+    ask: impl FnOnce() -> Result<Vec<Finding>, String>,
+) -> ExitCode {
+    let found = caught_of_libtorch(ask).unwrap_or_else(Err);
+    let found =
+        found.unwrap_or_else(|reason| vec![Finding::failed(name, first_line(&reason), remedy)]);
+    let line = match serde_json::to_string(&found) {
         Ok(line) => line,
         Err(err) => {
             eprintln!("rrun-rank: cannot write the answer: {err}");
@@ -54,15 +72,13 @@ fn answer<T: Serialize>(ask: impl FnOnce() -> Result<T, String>) -> ExitCode {
     };
     // Nobody is left to be told if standard output is closed.
     let _ = writeln!(std::io::stdout(), "{line}");
-    match answer {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    let has_failed = found.iter().any(|one| one.grade == Grade::Failed);
+    ExitCode::from(u8::from(has_failed))
 }
 
 /// Takes part in the round trip of another process, which reports it and has started this one with
 /// these numbers: the port of its store, rank and world size.
-fn joined(numbers: &[&str]) -> ExitCode {
+fn joined(numbers: [&str; 3]) -> ExitCode {
     let numbers: Result<Vec<usize>, _> = numbers.iter().map(|number| number.parse()).collect();
     let Ok(&[port, rank, world]) = numbers.as_deref() else {
         return usage();
@@ -78,51 +94,89 @@ fn joined(numbers: &[&str]) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    let names = RankQuestion::ALL.map(RankQuestion::name).join(", ");
-    eprintln!("rrun-rank: expected `{WORD} QUESTION`, one of {names}; `rrun doctor` asks them");
+    eprintln!(
+        "rrun-rank: expected `{PROBE} QUESTION`, one of libraries VERSION, cuda, nccl, egl; \
+         `rrun doctor` asks them"
+    );
     ExitCode::from(2)
+}
+
+/// Returns the libraries of this process, without CUDA's. `launcher` is the version of the launcher.
+fn loaded(launcher: &str) -> Vec<Finding> {
+    let versions = versions();
+    let version = |name: &str| versions.get(name).map_or("", String::as_str);
+    let own = env!("CARGO_PKG_VERSION");
+    let program = std::env::current_exe().unwrap_or_default();
+    let found = format!("{}, `{}`", version("rrun"), program.display());
+    let binary = if launcher == own {
+        Finding::ok("rrun-rank", found)
+    } else {
+        let remedy = "install rrun again: both programs must come from one build";
+        Finding::failed(
+            "rrun-rank",
+            format!("{found}, but rrun is {launcher}"),
+            remedy,
+        )
+    };
+    let mujoco = Finding::ok("MuJoCo", version("mujoco"));
+    vec![binary, of_libtorch(version("libtorch")), mujoco]
+}
+
+/// Judges the version of libtorch; an empty one is unknown.
+fn of_libtorch(version: &str) -> Finding {
+    let name = "libtorch";
+    let folder = libtorch::folder().ok();
+    let half = match &folder {
+        Some(folder) if folder.join("libtorch_cuda.so").is_file() => "with CUDA",
+        _ => "CPU only",
+    };
+    let folder = folder.map(|folder| folder.display().to_string());
+    let place = format!(
+        "{half}, in `{}`",
+        folder.as_deref().unwrap_or("an unknown folder")
+    );
+    match version {
+        "" => Finding::warning(name, format!("of unknown version, {place}"), INSTALL_TORCH),
+        _ if is_torch_of_ours(version) => Finding::ok(name, format!("{version}, {place}")),
+        _ => {
+            let found = format!("{version}, {place}: expected 2.11 or 2.12");
+            Finding::failed(name, found, INSTALL_TORCH)
+        }
+    }
 }
 
 /// Edge of the matrices of the product: every GPU has a kernel for it, and the result is exact.
 const EDGE: i64 = 64;
 
-/// Returns the libraries of this process, without CUDA's.
-fn loaded() -> LoadedLibraries {
-    let mut versions = versions();
-    let folder = libtorch::folder().ok();
-    LoadedLibraries {
-        rrun: versions.remove("rrun").unwrap_or_default(),
-        libtorch: versions.remove("libtorch"),
-        has_cuda_half: folder
-            .as_ref()
-            .is_some_and(|folder| folder.join("libtorch_cuda.so").is_file()),
-        libtorch_folder: folder.map(|folder| folder.display().to_string()),
-        mujoco: versions.remove("mujoco").unwrap_or_default(),
-    }
-}
-
 /// Multiplies two matrices on every GPU.
 ///
 /// # Errors
 /// Returns the reason why this process cannot use CUDA.
-fn computed() -> Result<ComputedOnGpus, String> {
-    let cuda = cuda::load().map_err(|err| err.to_string())?;
-    let count = cuda.device_count().map_err(|err| err.to_string())?;
-    let mut versions = versions();
-    let mut of = |name: &str| versions.remove(name).unwrap_or_default();
-    Ok(ComputedOnGpus {
-        runtime: of("cuda"),
-        nccl: of("nccl"),
-        gpus: (0..count).map(|index| on_gpu(cuda, index)).collect(),
-    })
+fn computed() -> Result<Vec<Finding>, String> {
+    let cuda = cuda::load().map_err(text)?;
+    let count = cuda.device_count().map_err(text)?;
+    let versions = versions();
+    let version = |name: &str| versions.get(name).map_or("", String::as_str);
+    let found = format!(
+        "runtime {}, NCCL {}, a product on {}",
+        version("cuda"),
+        version("nccl"),
+        counted(count, "GPU")
+    );
+    let wrong =
+        (0..count).filter_map(|index| Some(of_gpu(cuda, index, &product(cuda, index).err()?)));
+    Ok([Finding::ok("CUDA", found)]
+        .into_iter()
+        .chain(wrong)
+        .collect())
 }
 
-fn on_gpu(cuda: Cuda, index: usize) -> ComputedOnGpu {
-    let name = cuda.device(index).map(|facts| facts.name);
-    ComputedOnGpu {
-        name: name.unwrap_or_default(),
-        error: product(cuda, index).err(),
-    }
+/// Describes a GPU that does not compute.
+fn of_gpu(cuda: Cuda, index: usize, error: &str) -> Finding {
+    let gpu = cuda.device(index).map(|facts| facts.name);
+    let found = format!("{} does not compute: {error}", gpu.unwrap_or_default());
+    let remedy = "see `nvidia-smi` and `dmesg`; leave it out with CUDA_VISIBLE_DEVICES";
+    Finding::failed(format!("cuda:{index}"), found, remedy)
 }
 
 /// Computes the sum of the product of two matrices of ones on a GPU, and checks it.
@@ -148,16 +202,42 @@ fn product(cuda: Cuda, index: usize) -> Result<(), String> {
 ///
 /// # Errors
 /// Returns the reason why nothing can be rendered.
-fn drawn() -> Result<Vec<DrawnPicture>, String> {
+fn drawn() -> Result<Vec<Finding>, String> {
     let count = cuda::load().ok().and_then(|cuda| cuda.device_count().ok());
     let mut requests: Vec<EglRequest> = (0..count.unwrap_or(0)).map(request).collect();
     if requests.is_empty() {
         requests.push(EglRequest::default());
     }
-    let pictures = requests.iter().map(draw_pair);
-    pictures
-        .collect::<Result<_, _>>()
-        .map_err(|err| err.to_string())
+    let picture = |request: &EglRequest| {
+        let gpu = request.gpu.as_ref().map(|gpu| gpu.index);
+        draw_pair(request).map(|picture| of_picture(gpu, &picture))
+    };
+    let pictures = requests.iter().map(picture).collect::<Result<_, _>>();
+    pictures.map_err(|err| {
+        // What to install stands in the remedy.
+        let reason = err.to_string();
+        let mut parts = reason.split("; install the packages");
+        parts.next().unwrap_or_default().to_owned()
+    })
+}
+
+/// Describes a picture that was drawn for the GPU with this CUDA index, or for none.
+fn of_picture(gpu: Option<usize>, picture: &DrawnPicture) -> Finding {
+    let name = gpu.map_or("EGL".to_owned(), |gpu| format!("EGL cuda:{gpu}"));
+    let found = format!(
+        "{}, device `{}`, two pictures of 224 x 224 in {:.1} ms",
+        picture.renderer,
+        picture.device,
+        picture.time.as_secs_f64() * 1e3
+    );
+    match &picture.note {
+        // The note says more about what to do.
+        Some(note) => {
+            let found = format!("{found}: {note}");
+            Finding::warning(name, found, "install the GPU driver's EGL")
+        }
+        None => Finding::ok(name, found),
+    }
 }
 
 /// Returns the request of the only rank on a GPU.
@@ -196,7 +276,7 @@ impl Drop for Peers {
 ///
 /// # Errors
 /// Returns the reason why the processes do not reach each other, or a wrong result.
-fn lead() -> Result<RoundTrip, String> {
+fn lead() -> Result<Vec<Finding>, String> {
     let start = now();
     let cuda = cuda::load().map_err(text)?;
     let world = cuda.device_count().map_err(text)?;
@@ -210,12 +290,13 @@ fn lead() -> Result<RoundTrip, String> {
     })?;
     times.remove(0); // that in which the group formed
     times.sort_by(f64::total_cmp);
-    Ok(RoundTrip {
-        processes: world,
-        bytes: VALUES as u64 * size_of::<f32>() as u64,
-        all_reduce_s: times[TIMES / 2],
-        meeting_s: meeting_s.unwrap_or_default(),
-    })
+    let found = format!(
+        "{world} processes met in {:.1} s, an all-reduce of {} takes {:.1} ms",
+        meeting_s.unwrap_or_default(),
+        ByteSize(VALUES as u64 * size_of::<f32>() as u64),
+        times[TIMES / 2] * 1e3
+    );
+    Ok(vec![Finding::ok("NCCL", found)])
 }
 
 /// Takes part in the all-reduces of [`lead`].
@@ -234,7 +315,7 @@ impl Peers {
         for rank in 1..world {
             let words = [port.to_string(), rank.to_string(), world.to_string()];
             let peer = Command::new(&program)
-                .args([WORD, RankQuestion::Nccl.name()])
+                .args([PROBE, "nccl"])
                 .args(words)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
@@ -294,9 +375,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_libtorch_and_mujoco() {
-        let loaded = loaded();
-        assert!(loaded.libtorch.is_some(), "{loaded:?}");
-        assert!(loaded.libtorch_folder.is_some() && !loaded.mujoco.is_empty());
+    fn this_process_has_libraries_and_belongs_to_a_launcher_of_its_version() {
+        let grades = |launcher: &str| {
+            let found = loaded(launcher);
+            found.iter().map(|one| one.grade).collect::<Vec<_>>()
+        };
+        assert_eq!(grades(env!("CARGO_PKG_VERSION")), [Grade::Ok; 3]);
+        assert_eq!(grades("9.9.9")[0], Grade::Failed);
+    }
+
+    #[test]
+    fn the_supported_torch_is_ok_and_another_fails() {
+        assert_eq!(of_libtorch("2.13.0").grade, Grade::Failed);
+        assert_eq!(of_libtorch("").grade, Grade::Warning);
+        let found = of_libtorch("2.12.1+cu130");
+        assert_eq!(found.grade, Grade::Ok);
+        assert!(found.found.starts_with("2.12.1+cu130, "), "{found:?}");
+    }
+
+    #[test]
+    fn a_picture_of_another_device_is_a_warning_that_says_why() {
+        let drawn = |gpu, note: Option<&str>| {
+            let picture = DrawnPicture {
+                renderer: "llvmpipe".to_owned(),
+                device: "Mesa on the CPU".to_owned(),
+                note: note.map(str::to_owned),
+                time: Duration::from_micros(13_200),
+            };
+            of_picture(gpu, &picture)
+        };
+        let found = "llvmpipe, device `Mesa on the CPU`, two pictures of 224 x 224 in 13.2 ms";
+        assert_eq!(drawn(None, None), Finding::ok("EGL", found));
+        let elsewhere = drawn(Some(1), Some("no EGL device belongs to cuda:1"));
+        assert_eq!(
+            (&*elsewhere.name, elsewhere.grade),
+            ("EGL cuda:1", Grade::Warning)
+        );
+        assert!(
+            elsewhere
+                .found
+                .ends_with("ms: no EGL device belongs to cuda:1")
+        );
     }
 }

@@ -1,16 +1,15 @@
-//! A check: what it finds, its time limit, and its lines of the output.
+//! Checks with a time limit, and the lines of the output.
 
 use std::io::{self, Write as _};
-use std::sync::Arc;
+use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use jobs::count::counted;
-use serde::Serialize;
+use jobs::finding::{Finding, Grade};
 use serde_json::{Value, json};
 
-use crate::tools::doctor::Site;
 use crate::tools::print_line;
 
 /// Schema of the output of `rrun doctor --json`.
@@ -25,130 +24,14 @@ const ERASE: &str = "\r\u{1b}[2K";
 /// Columns of a name in front of what was found.
 const NAME_WIDTH: usize = 16;
 
-/// A row of the table of checks.
-pub(super) struct Check {
-    /// Name in messages about the check itself; its findings may have others.
-    name: &'static str,
-    /// What to do if it does not end in time.
-    if_it_hangs: &'static str,
-    pub(super) pace: Pace,
-    /// Reads and judges.
-    examine: fn(&Site) -> Vec<Finding>,
-}
-
-/// When a check is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
-    /// At once.
-    Quick,
-    /// Beside all others that start programs, which take seconds.
-    Slow,
-    /// So, too, unless the rank binary does not start.
-    OfRank,
-}
-
-impl Check {
-    pub(super) const fn new(
-        name: &'static str,
-        if_it_hangs: &'static str,
-        pace: Pace,
-        examine: fn(&Site) -> Vec<Finding>,
-    ) -> Self {
-        Self {
-            name,
-            if_it_hangs,
-            pace,
-            examine,
-        }
-    }
-}
-
-/// How serious a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Grade {
-    /// As it should be.
-    Ok,
-    /// Good to know; nothing is wrong.
-    Note,
-    /// Works, but badly, or not in all cases.
-    Warning,
-    /// Does not work.
-    Failed,
-}
-
-impl Grade {
-    /// All grades, the best first.
-    const ALL: [Self; 4] = [Self::Ok, Self::Note, Self::Warning, Self::Failed];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// One line of the output: what was found, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    /// Name of the check.
-    pub(super) name: String,
-    #[serde(rename = "outcome")]
-    pub(super) grade: Grade,
-    /// What was found, in one line, with units.
-    pub(super) found: String,
-    /// What to do, if anything is to be done.
-    #[serde(rename = "do")]
-    pub(super) remedy: Option<String>,
-}
-
-impl Finding {
-    pub(super) fn ok(name: impl Into<String>, found: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            grade: Grade::Ok,
-            found: found.into(),
-            remedy: None,
-        }
-    }
-
-    pub(super) fn note(name: impl Into<String>, found: impl Into<String>) -> Self {
-        Self {
-            grade: Grade::Note,
-            ..Self::ok(name, found)
-        }
-    }
-
-    pub(super) fn warning(
-        name: impl Into<String>,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            grade: Grade::Warning,
-            remedy: Some(remedy.into()),
-            ..Self::ok(name, found)
-        }
-    }
-
-    pub(super) fn failed(
-        name: impl Into<String>,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            grade: Grade::Failed,
-            ..Self::warning(name, found, remedy)
-        }
-    }
-}
+/// What to do about a check that does not end.
+const HANGS: &str =
+    "a driver, a file system or the kernel does not answer: see `mount` and `dmesg`";
 
 /// A check that is running. A thread that hangs is left behind and ends with the process.
 pub(super) struct Running {
-    check: &'static Check,
+    /// Name in messages about the check itself; its findings may have others.
+    name: &'static str,
     timeout: Duration,
     deadline: Instant,
     results: Receiver<Vec<Finding>>,
@@ -156,26 +39,20 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts a check, which may run for `timeout`.
-    pub(super) fn start(check: &'static Check, site: &Arc<Site>, timeout: Duration) -> Self {
-        let site = Arc::clone(site);
-        Self::spawn(check, timeout, move || (check.examine)(&site))
-    }
-
-    fn spawn(
-        check: &'static Check,
+    pub(super) fn start(
+        name: &'static str,
         timeout: Duration,
         examine: impl FnOnce() -> Vec<Finding> + Send + 'static,
     ) -> Self {
         let (sender, results) = channel();
-        let name = check.name.to_owned();
-        let spawned = thread::Builder::new().name(name).spawn(move || {
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
             // The receiver is gone after the time limit.
             let _ = sender.send(examine());
         });
         // Without a thread, the channel is closed, which is told as a check that broke off.
         drop(spawned);
         Self {
-            check,
+            name,
             timeout,
             deadline: now() + timeout,
             results,
@@ -186,23 +63,35 @@ impl Running {
     /// has not passed.
     fn wait(&self, patience: Duration) -> Option<Vec<Finding>> {
         let left = self.deadline.saturating_duration_since(now());
-        match self.results.recv_timeout(left.min(patience)) {
-            Ok(results) => Some(results),
-            Err(RecvTimeoutError::Disconnected) => Some(vec![self.broke_off()]),
-            Err(RecvTimeoutError::Timeout) if left > patience => None,
-            Err(RecvTimeoutError::Timeout) => Some(vec![self.hangs()]),
-        }
+        let (found, remedy) = match self.results.recv_timeout(left.min(patience)) {
+            Ok(results) => return Some(results),
+            Err(RecvTimeoutError::Timeout) if left > patience => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = self.timeout.as_secs();
+                (format!("did not end within {seconds} s"), HANGS)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let found = "the check itself broke off".to_owned();
+                (found, "report this as an error of rrun")
+            }
+        };
+        Some(vec![Finding::failed(self.name, found, remedy)])
     }
+}
 
-    fn hangs(&self) -> Finding {
-        let found = format!("did not end within {} s", self.timeout.as_secs());
-        Finding::failed(self.check.name, found, self.check.if_it_hangs)
-    }
-
-    fn broke_off(&self) -> Finding {
-        let found = "the check itself broke off";
-        Finding::failed(self.check.name, found, "report this as an error of rrun")
-    }
+/// Examines all of these at once, and returns what is found in their order.
+pub(super) fn at_once<T: Sync>(
+    all: &[T],
+    examine: impl Fn(&T) -> Vec<Finding> + Sync,
+) -> Vec<Finding> {
+    let examine = &examine;
+    thread::scope(|scope| {
+        let start = |one| scope.spawn(move || examine(one));
+        let running: Vec<_> = all.iter().map(start).collect();
+        let results = running.into_iter().map(|one| one.join());
+        let found = results.map(|found| found.unwrap_or_else(|panic| resume_unwind(panic)));
+        found.flatten().collect()
+    })
 }
 
 /// Returns the current time of the monotonic clock.
@@ -242,17 +131,11 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns whether a check has failed so far.
-    pub(super) fn has_failed(&self, name: &str) -> bool {
-        let mut failed = self.all.iter().filter(|one| one.grade == Grade::Failed);
-        failed.any(|one| one.name == name)
-    }
-
     fn results(&self, check: &Running) -> Vec<Finding> {
         if let Some(results) = check.wait(SOON) {
             return results;
         }
-        self.tell(format_args!("checking {} …", check.check.name));
+        self.tell(format_args!("checking {} …", check.name));
         let results = check.wait(check.timeout).unwrap_or_default();
         self.tell(format_args!(""));
         results
@@ -321,8 +204,7 @@ mod tests {
         timeout: Duration,
         examine: impl FnOnce() -> Vec<Finding> + Send + 'static,
     ) -> Running {
-        const DISK: &Check = &Check::new("disk", "check the mount", Pace::Quick, |_| Vec::new());
-        Running::spawn(DISK, timeout, examine)
+        Running::start("disk", timeout, examine)
     }
 
     #[test]
@@ -342,10 +224,8 @@ mod tests {
         });
         let results = check.wait(LONG).unwrap();
         drop(keep);
-        assert_eq!(results[0].grade, Grade::Failed);
-        assert_eq!(results[0].name, "disk");
-        assert_eq!(results[0].found, "did not end within 0 s");
-        assert_eq!(results[0].remedy.as_deref(), Some("check the mount"));
+        let hangs = Finding::failed("disk", "did not end within 0 s", HANGS);
+        assert_eq!(results, [hangs]);
     }
 
     #[test]

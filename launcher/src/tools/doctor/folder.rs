@@ -7,11 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use jobs::bytes::ByteSize;
+use jobs::finding::Finding;
 use jobs::launch::fresh_id;
+use nix::sys::statfs::{FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 
 use crate::tools::doctor::Site;
-use crate::tools::doctor::check::{Finding, now};
+use crate::tools::doctor::check::now;
 
 /// Name of the first finding.
 const NAME: &str = "output folder";
@@ -47,14 +49,12 @@ fn examined(output: &Path) -> Vec<Finding> {
         Ok(trial) => trial,
         Err(err) => return vec![not_writable(&output, existing, &err)],
     };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = existing.canonicalize().ok();
-    let mount = mount.and_then(|folder| mount_of(&folder, &mounts));
+    let kind = statfs(existing).ok().map(|found| found.filesystem_type());
     let disk = statvfs(existing).ok();
     let free = disk.map(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()));
     let limited = disk.filter(|disk| disk.files() > 0);
     vec![
-        writable(&output, existing, mount),
+        writable(&output, existing, kind),
         locks(trial.locks()),
         room(free, limited.map(|disk| disk.files_available())),
         journal(trial.sync_time()),
@@ -68,40 +68,21 @@ fn not_writable(output: &Path, existing: &Path, err: &io::Error) -> Finding {
     Finding::failed(NAME, found, remedy)
 }
 
-/// Judges a folder on a file system, of which the mount point and the type are known.
-fn writable(output: &Path, existing: &Path, mount: Option<(String, String)>) -> Finding {
-    let place = place(output, existing);
-    let Some((point, kind)) = mount else {
-        return Finding::ok(NAME, format!("{place} can be written"));
-    };
-    let found = format!("{place} can be written, {kind} at {point}");
-    match kind.as_str() {
-        "tmpfs" | "ramfs" => {
+/// Judges a folder on a file system of this type.
+fn writable(output: &Path, existing: &Path, kind: Option<FsType>) -> Finding {
+    let found = format!("{} can be written", place(output, existing));
+    match kind {
+        Some(TMPFS_MAGIC) => {
             let remedy = "choose another --output for results that are to last";
             let found = format!("{found}: it takes memory, and is lost at a reboot");
             Finding::warning(NAME, found, remedy)
         }
-        "overlay" | "overlayfs" | "aufs" => {
+        Some(OVERLAYFS_SUPER_MAGIC) => {
             let found = format!("{found}: it is lost with its container unless it is a volume");
             Finding::note(NAME, found)
         }
         _ => Finding::ok(NAME, found),
     }
-}
-
-/// Returns the last of the longest mount points above a folder, and the type of its file system, as
-/// `ext4`. `mounts` is in the format of `/proc/self/mountinfo` (man 5 proc_pid_mountinfo).
-fn mount_of(folder: &Path, mounts: &str) -> Option<(String, String)> {
-    let mounts = mounts.lines().filter_map(|line| {
-        let (mount, source) = line.split_once(" - ")?;
-        // The kernel writes blanks and backslashes as octal numbers.
-        let point = mount.split(' ').nth(4)?.replace("\\040", " ");
-        let point = point.replace("\\011", "\t").replace("\\134", "\\");
-        Some((point, source.split(' ').next()?.to_owned()))
-    });
-    mounts
-        .filter(|(point, _)| folder.starts_with(point))
-        .max_by_key(|(point, _)| point.len())
 }
 
 /// Names the folder, and where it would be made if it does not exist.
@@ -226,19 +207,17 @@ fn room(free: Option<u64>, files: Option<u64>) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use jobs::finding::Grade;
+
     use super::*;
-    use crate::tools::doctor::check::Grade;
 
     #[test]
     fn what_a_folder_is_short_of_or_does_not_keep_is_told() {
         let room = |free, files| room(Some(free), files);
-        let mounted = |kind: &str| {
-            let mount = Some(("/data".to_owned(), kind.to_owned()));
-            writable(Path::new("/data/out"), Path::new("/data"), mount)
-        };
+        let on = |kind| writable(Path::new("/data/out"), Path::new("/data"), kind);
         let synced = |ms| journal(Ok(Duration::from_millis(ms)));
         let without_locks = || locks(Err("locks are not supported".to_owned()));
-        let there = "`/data/out` does not exist yet; `/data` can be written, ext4 at /data";
+        let there = "`/data/out` does not exist yet; `/data` can be written";
         for (found, health, told) in [
             (room(100 << 30, None), Grade::Ok, "100.0 GiB free"),
             (room(2 << 30, Some(1 << 20)), Grade::Warning, ""),
@@ -248,9 +227,9 @@ mod tests {
                 Grade::Warning,
                 "100.0 GiB free, room for 5 more files",
             ),
-            (mounted("ext4"), Grade::Ok, there),
-            (mounted("tmpfs"), Grade::Warning, ""),
-            (mounted("overlay"), Grade::Note, ""),
+            (on(None), Grade::Ok, there),
+            (on(Some(TMPFS_MAGIC)), Grade::Warning, ""),
+            (on(Some(OVERLAYFS_SUPER_MAGIC)), Grade::Note, ""),
             (locks(Ok(())), Grade::Ok, ""),
             (synced(3), Grade::Ok, "a line is synced in 3.0 ms"),
             (synced(201), Grade::Warning, ""),
@@ -265,23 +244,6 @@ mod tests {
             assert!(told.is_empty() || found.found == told, "{found:?}");
         }
         assert!(without_locks().remedy.unwrap().contains("nolock"));
-    }
-
-    #[test]
-    fn the_last_mount_at_the_longest_point_counts() {
-        let mounts = "\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:26 / /my\\040data rw - nfs4 server:/export rw,vers=4.2
-31 30 0:27 / /my\\040data rw shared:5 - lustre mgs:/fs rw
-";
-        let found = |folder: &str| mount_of(Path::new(folder), mounts);
-        let at = |point: &str, kind: &str| Some((point.to_owned(), kind.to_owned()));
-        assert_eq!(found("/home/a"), at("/", "ext4"));
-        assert_eq!(found("/my data/runs"), at("/my data", "lustre"));
-        assert_eq!(found("/my database"), at("/", "ext4"));
-        assert_eq!(mount_of(Path::new("/a"), "no mounts"), None);
-        let here = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(mount_of(Path::new("/"), &here).is_some());
     }
 
     #[test]

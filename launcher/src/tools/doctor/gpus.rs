@@ -2,10 +2,10 @@
 
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
+use jobs::finding::Finding;
 
 use crate::node::nvml::{self, NvmlGpu, NvmlMachine};
 use crate::tools::doctor::Site;
-use crate::tools::doctor::check::Finding;
 
 /// The name of the first result.
 const NAME: &str = "NVIDIA driver";
@@ -15,7 +15,7 @@ const CONTAINER_HELP: &str = "install the driver's libraries; in a container, do
                               all -e NVIDIA_DRIVER_CAPABILITIES=all, or apptainer --nv";
 
 pub(super) fn examine(site: &Site) -> Vec<Finding> {
-    let shown = site.visible_devices();
+    let shown = site.env.visible_devices();
     let shown = shown.as_deref().map(|list| (list, site.visible_gpus()));
     judged(site.node.gpus.len(), shown, nvml::machine())
 }
@@ -83,9 +83,10 @@ fn of_gpu(index: usize, gpu: &NvmlGpu) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use jobs::finding::Grade;
+
     use super::*;
     use crate::node::nvml::GpuMemory;
-    use crate::tools::doctor::check::Grade;
 
     fn gpu(used_gib: u64) -> NvmlGpu {
         NvmlGpu {

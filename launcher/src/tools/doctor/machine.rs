@@ -1,21 +1,18 @@
-//! Checks of the machine, its limits and its place in a cluster, which only read files of the
-//! kernel and variables. Each judges what it is given, so that it is tested without the machine.
+//! Checks of the machine and its limits, which only read files of the kernel. Each judges what it is
+//! given, so that it is tested without the machine.
 
 use std::fs;
 use std::path::Path;
 
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
+use jobs::finding::Finding;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
-use crate::cli::Environment;
-use crate::cluster::Inferred;
-use crate::cluster::slurm::{Job, Place};
 use crate::node::control_group::{MEMORY, PROCESSES};
 use crate::node::{FileLimit, full_name, kib};
 use crate::tools::doctor::Site;
-use crate::tools::doctor::check::Finding;
 
 /// What `/proc/cpuinfo` calls AVX. libmujoco of its wheels for x86-64 is compiled for it.
 const NEEDED: &str = "avx";
@@ -206,69 +203,11 @@ fn value<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     })
 }
 
-pub(super) fn slurm(site: &Site) -> Vec<Finding> {
-    vec![of_slurm(&site.env)]
-}
-
-fn of_slurm(env: &Environment) -> Finding {
-    let name = "SLURM";
-    match inferred(env) {
-        Ok(None) => Finding::note(name, "not in a job"),
-        Ok(Some(found)) => Finding::ok(name, found),
-        Err(err) => {
-            let remedy = "correct the srun or sbatch command, or launch with `rrun --slurm off`";
-            Finding::failed(name, format!("{err:#}"), remedy)
-        }
-    }
-}
-
-/// Describes the place in SLURM and the options that a launch takes from it; `None` outside of a
-/// job.
-fn inferred(env: &Environment) -> anyhow::Result<Option<String>> {
-    let place = Place::read(env)?;
-    let described = match &place {
-        Place::Outside => return Ok(None),
-        Place::Shell(job) => format!("in the shell of job {}", name(job)),
-        Place::Batch { job, .. } => format!("in the batch script of job {}", name(job)),
-        Place::Step(step) => format!(
-            "task {} of {} in step {} of job {}",
-            step.proc_id,
-            step.num_tasks,
-            step.id,
-            name(&step.job)
-        ),
-    };
-    let options = options(&place.infer(env, None)?);
-    Ok(Some(match options.is_empty() {
-        true => format!("{described}; a launch is on this machine alone"),
-        false => format!("{described}; a launch takes {}", options.join(" ")),
-    }))
-}
-
-fn options(found: &Inferred) -> Vec<String> {
-    let mut options = Vec::new();
-    if let Some(meeting) = &found.meeting {
-        options.push(format!("--nnodes {}", meeting.nnodes));
-        options.push(format!("--node-rank {}", meeting.node_rank));
-        options.push(format!("--master-addr {}", meeting.addr));
-        options.push(format!("--master-port {}", meeting.port));
-    }
-    let ranks = found.nproc.map(|ranks| format!("--nproc-per-node {ranks}"));
-    options.extend(ranks);
-    options
-}
-
-fn name(job: &Job) -> String {
-    let element = job.element.clone();
-    element.unwrap_or_else(|| job.id.to_string())
-}
-
 #[cfg(test)]
 mod tests {
+    use jobs::finding::Grade;
+
     use super::*;
-    use crate::cluster::tests::STEP;
-    use crate::tests::environment;
-    use crate::tools::doctor::check::Grade;
 
     fn check(judged: &Finding, health: Grade, end: &str) {
         assert_eq!(judged.grade, health, "{judged:?}");
@@ -341,18 +280,5 @@ mod tests {
             "{little:?}"
         );
         check(&shared_memory(None), Grade::Warning, "need it");
-    }
-
-    #[test]
-    fn a_step_says_what_a_launch_takes_from_it() {
-        let none = Finding::note("SLURM", "not in a job");
-        assert_eq!(of_slurm(&Environment::default()), none);
-        let found = of_slurm(&environment(STEP));
-        let expected = "task 3 of 4 in step 0 of job 1; a launch takes --nnodes 4 --node-rank 3 \
-                        --master-addr node1 --master-port 10008 --nproc-per-node 1";
-        assert_eq!(found, Finding::ok("SLURM", expected));
-        let wrong = of_slurm(&Environment::from([("SLURM_JOB_ID", "twelve")]));
-        assert_eq!(wrong.grade, Grade::Failed);
-        assert!(wrong.found.contains("SLURM_JOB_ID"), "{wrong:?}");
     }
 }

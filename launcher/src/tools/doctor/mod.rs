@@ -2,9 +2,9 @@
 //! is missing. One line per finding.
 //!
 //! ```text
-//! CHECKS ─► a thread with a time limit each ─► Finding: name, grade, what was found, what to do
-//!           quick: one after the other      └─► lines or JSON, exit code
-//!           slow (start programs): all at once
+//! check ─► a thread with a time limit ─► Finding: name, grade, what was found, what to do
+//!          quick: one after the other        └─► lines or JSON, exit code
+//!          slow (starts programs): all at once
 //! ```
 //! A check reads its facts in one place and judges them in another, so that the judgement is tested
 //! without the machine. Programs that a check starts have a time limit, too: a file server, a driver
@@ -23,40 +23,35 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobs::finding::Finding;
+
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::node::control_group::ControlGroups;
-use crate::tools::doctor::check::Pace::{OfRank, Quick, Slow};
-use crate::tools::doctor::check::{Check, Lines, Running, is_healthy, json};
+use crate::tools::doctor::check::{Lines, Running, is_healthy, json};
 use crate::tools::print_json;
 
-/// Time that a check gets after a program that it runs has been ended at the time limit.
+/// Time that a check gets beside that of the programs that it runs.
 const MARGIN: Duration = Duration::from_secs(3);
 
-const KERNEL: &str = "the machine is overloaded or its kernel hangs: see `dmesg`";
-const DISK: &str = "the file system does not answer: see `mount` and `dmesg`, or choose another \
-                    --output";
-const DRIVER: &str = "the driver does not answer: see `dmesg` for Xid errors, and restart the node";
-const OURS: &str = "report this as an error of rrun";
-const RANK: &str = "a driver or file system does not answer: see `dmesg`";
-const PYTHON: &str = "the file system of the interpreter does not answer: see `dmesg`";
+/// Programs that a check runs one after the other, at most.
+const PROGRAMS: u32 = 2;
 
-/// All checks, in the order of the output: a name, what to do if it hangs, and what reads and judges.
-#[rustfmt::skip]
-const CHECKS: &[Check] = &[
-    Check::new("system", KERNEL, Quick, machine::system),
-    Check::new("CPU", KERNEL, Quick, machine::cpu),
-    Check::new("memory", KERNEL, Quick, machine::memory),
-    Check::new("limits", KERNEL, Quick, machine::limits),
-    Check::new("output folder", DISK, Quick, folder::examine),
-    Check::new("NVIDIA driver", DRIVER, Quick, gpus::examine),
-    Check::new("SLURM", OURS, Quick, machine::slurm),
-    Check::new(rank::NAME, RANK, Quick, rank::libraries),
-    Check::new("CUDA", RANK, OfRank, rank::cuda),
-    Check::new("NCCL", RANK, OfRank, rank::nccl),
-    Check::new("EGL", RANK, OfRank, rank::egl),
-    Check::new("Python", PYTHON, Slow, pythons::examine),
+/// What reads and judges.
+type Examine = fn(&Site) -> Vec<Finding>;
+
+/// Checks that only read files, in the order of the output.
+const QUICK: [(&str, Examine); 6] = [
+    ("system", machine::system),
+    ("CPU", machine::cpu),
+    ("memory", machine::memory),
+    ("limits", machine::limits),
+    ("output folder", folder::examine),
+    ("NVIDIA driver", gpus::examine),
 ];
+
+/// Checks that start programs.
+const SLOW: [(&str, Examine); 2] = [("rrun-rank", rank::examine), ("Python", pythons::examine)];
 
 /// Check this machine: GPUs, libraries, rendering, disk, limits, simulators, cluster.
 ///
@@ -104,17 +99,16 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         timeout: Duration::from_secs(args.timeout),
     });
     let mut lines = Lines::new(args.json, std::io::stderr().is_terminal());
-    let (slow, quick): (Vec<&Check>, Vec<_>) = CHECKS.iter().partition(|check| check.pace != Quick);
-    for check in quick {
-        lines.show(Running::start(check, &site, site.timeout))?;
+    let start = |(name, examine): (&'static str, Examine), timeout| {
+        let site = Arc::clone(&site);
+        Running::start(name, timeout, move || examine(&site))
+    };
+    for check in QUICK {
+        lines.show(start(check, site.timeout))?;
     }
-    let is_no_rank = lines.has_failed(rank::NAME);
-    let needed = slow
-        .into_iter()
-        .filter(|check| check.pace != OfRank || !is_no_rank);
-    // A program ends at the time limit, and its check a moment later.
-    let running = needed.map(|check| Running::start(check, &site, site.timeout + MARGIN));
-    for check in running.collect::<Vec<_>>() {
+    let timeout = site.timeout * PROGRAMS + MARGIN;
+    let running = SLOW.map(|check| start(check, timeout));
+    for check in running {
         lines.show(check)?;
     }
 
@@ -128,11 +122,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 impl Site {
     /// Returns the number of GPUs that CUDA shows.
     fn visible_gpus(&self) -> usize {
-        self.node.visible_gpus(self.visible_devices().as_deref())
-    }
-
-    fn visible_devices(&self) -> Option<String> {
-        let list = self.env.get("CUDA_VISIBLE_DEVICES")?;
-        Some(list.to_string_lossy().into_owned())
+        self.node
+            .visible_gpus(self.env.visible_devices().as_deref())
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
 use jobs::count::counted;
 use jobs::file::JobFile;
+use jobs::finding::Finding;
 use jobs::rules;
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use crate::installed::suites;
 use crate::plan::missing::{self, NeededPython};
 use crate::process::timed;
 use crate::tools::doctor::Site;
-use crate::tools::doctor::check::Finding;
+use crate::tools::doctor::check::at_once;
 
 /// Imports the modules in its arguments, and prints what came of it behind [`ANSWER`].
 const SCRIPT: &str = "\
@@ -65,21 +65,26 @@ pub(super) fn examine(site: &Site) -> Vec<Finding> {
         if venvs.is_empty() {
             return vec![Finding::note("Python", NO_VENVS)];
         }
-        return all_at_once(&venvs, site.timeout);
+        return all_imported(&venvs, site.timeout);
     };
     match needed(jobs, &site.env, site.visible_gpus()) {
         Ok((first, pythons)) => {
             let named =
                 |python: NeededPython| (format!("Python {}", short(&python.python)), python);
             let pythons: Vec<_> = pythons.into_iter().map(named).collect();
-            let found = all_at_once(&pythons, site.timeout);
-            std::iter::once(first).chain(found).collect()
+            [vec![first], all_imported(&pythons, site.timeout)].concat()
         }
         Err(reason) => {
             let remedy = "correct the jobs file, or install what is missing";
             vec![Finding::failed("jobs", reason, remedy)]
         }
     }
+}
+
+fn all_imported(pythons: &[(String, NeededPython)], timeout: Duration) -> Vec<Finding> {
+    at_once(pythons, |(name, python)| {
+        vec![imported(name, python, timeout)]
+    })
 }
 
 /// Reads a jobs file and checks it as a launch does. Returns the interpreters that it needs.
@@ -98,17 +103,6 @@ fn needed(
         counted(jobs.len(), "job")
     );
     Ok((Finding::ok("jobs", found), pythons))
-}
-
-fn all_at_once(pythons: &[(String, NeededPython)], timeout: Duration) -> Vec<Finding> {
-    thread::scope(|scope| {
-        let running: Vec<_> = pythons
-            .iter()
-            .map(|(name, python)| scope.spawn(move || imported(name, python, timeout)))
-            .collect();
-        let results = running.into_iter().map(thread::ScopedJoinHandle::join);
-        results.filter_map(Result::ok).collect()
-    })
 }
 
 /// Returns the interpreters of the venvs that the installers have made, by name.

@@ -45,7 +45,7 @@ mod worker;
 mod tests;
 
 pub use ffi::draw_without_threads;
-pub use render::draw_pair;
+pub use render::{DrawnPicture, draw_pair};
 pub use task::TASKS;
 
 /// Configuration of the environment.
