@@ -16,7 +16,7 @@ import tempfile
 
 from exported_models import PATCHES
 from launch import ROOT
-from policy import running
+from policy import running, write_checkpoint
 from programs import program
 
 MODELS = pathlib.Path(__file__).with_name("exported_models.py")
@@ -29,7 +29,7 @@ def folders(rust: str, parent: str):
     shutil.copytree(ROOT / "jobs/suites/demo_policy", demo)
     subprocess.run([rust, "policy", "inputs", str(demo)], check=True)
     large = pathlib.Path(parent, "160m")
-    subprocess.run([rust, "policy", "make", "160m", str(large)], check=True)
+    write_checkpoint("160m", str(large))
     return {"the demo's policy (1.8 M parameters)": demo, "160m (160 M parameters)": large}
 
 

@@ -30,6 +30,13 @@ def sides(rust: str, folder: str) -> dict[str, list[str]]:
     return {"rust": [rust, "policy", "run", folder], "python": [sys.executable, str(eager), folder]}
 
 
+def write_checkpoint(size: str, folder: str) -> None:
+    """Writes a model directory with random weights, inputs, and the actions that they lead to."""
+    words = ["--size", size, "--dtype", "f32", "--out", folder]
+    subprocess.run([program("random_checkpoint"), *words], check=True, stdout=sys.stderr)
+    subprocess.run([program("measure"), "policy", "inputs", folder], check=True)
+
+
 @contextlib.contextmanager
 def running(command: list[str], threads: int):
     """Makes a program infer an image of `patches` patches; returns the seconds of its parts."""
@@ -98,7 +105,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="rrun-bench-") as folder:
         for size, words in SIZES.items():
-            subprocess.run([rust, "policy", "make", size, f"{folder}/{size}"], check=True)
+            write_checkpoint(size, f"{folder}/{size}")
             commands = sides(rust, f"{folder}/{size}")
             for threads in THREADS:
                 with running(commands["rust"], threads) as ours, running(commands["python"], threads) as theirs:

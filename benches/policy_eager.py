@@ -4,7 +4,7 @@ them.
     policy_eager.py DIR      reads a number of patches from each line of stdin, and prints a line
                              with the seconds of each part
 
-DIR is a folder that `measure policy make` has written. The actions must equal those in the folder.
+DIR is a folder that `measure policy inputs` has written to. The actions must equal those in the folder.
 There are functions instead of modules, and no `lm_head`, no cache and no dtype casts, all of which
 the authors' code has: that favours this side.
 """

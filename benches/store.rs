@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use launcher::node::FileLimit;
 use tcpstore::StoreServer;
+use tcpstore::wire::StoreRequest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -54,15 +55,6 @@ const AT_ONCE: usize = 1024;
 
 /// Time before the measurement begins, in which all clients start.
 const WARM_UP: Duration = Duration::from_millis(200);
-
-const VALIDATE_AND_PING: [u8; 10] = [0x00, 0xce, 0xf7, 0x85, 0x3c, 0x0d, 1, 2, 3, 4];
-const SET: u8 = 0x01;
-const GET: u8 = 0x03;
-const ADD: u8 = 0x04;
-const CHECK: u8 = 0x05;
-const WAIT: u8 = 0x06;
-const MULTI_GET: u8 = 0x0a;
-const MULTI_SET: u8 = 0x0b;
 
 fn main() {
     let words: Vec<String> = env::args()
@@ -102,28 +94,18 @@ fn serve() -> io::Result<()> {
     })
 }
 
+/// Runs the clients of [`repeat`], and prints their measurements.
 fn load(steps: Steps, port: &str, clients: &str, seconds: &str) -> io::Result<()> {
     let (port, clients, seconds) = (number(port)?, number(clients)?, number::<f64>(seconds)?);
-    raise_limit();
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut seen = runtime.block_on(drive(
-        steps,
-        port,
-        clients,
-        Duration::from_secs_f64(seconds),
-    ))?;
-    seen.latencies.sort_unstable();
-    let at = |share: f64| {
-        seen.latencies
-            .get((seen.latencies.len() as f64 * share) as usize)
-            .copied()
-    };
-    let us = |share: f64| at(share).unwrap_or_default().as_secs_f64() * 1e6;
+    let time = Duration::from_secs_f64(seconds);
+    let seen = together(port, clients, |stream, rank| {
+        repeat(stream, steps(rank, (rank + 1) % clients), time)
+    })?;
+    let (ops, latencies): (Vec<u64>, Vec<_>) = seen.into_iter().unzip();
+    let ops_s = ops.iter().sum::<u64>() as f64 / seconds;
     println!(
-        r#"{{"ops_s": {}, "p50_us": {}, "p99_us": {}}}"#,
-        seen.ops as f64 / seconds,
-        us(0.5),
-        us(0.99)
+        r#"{{"ops_s": {ops_s}, {}}}"#,
+        percentiles(&mut latencies.concat())
     );
     Ok(())
 }
@@ -139,10 +121,10 @@ fn raise_limit() {
 /// Runs the clients of [`barrier`], and prints their measurements.
 fn barriers(port: &str, clients: &str, rounds: &str) -> io::Result<()> {
     let (port, clients, rounds) = (number(port)?, number(clients)?, number::<u64>(rounds)?);
-    let latencies = together(port, clients, move |stream, rank| {
-        barrier(stream, rank, clients, rounds)
-    })?;
-    println!("{{{}}}", percentiles(latencies.concat()));
+    let latencies = together(port, clients, |stream, _| barrier(stream, clients, rounds))?;
+    let mut latencies = latencies.concat();
+    let ops = latencies.len();
+    println!(r#"{{"ops": {ops}, {}}}"#, percentiles(&mut latencies));
     Ok(())
 }
 
@@ -155,27 +137,25 @@ fn beats(port: &str, clients: &str, seconds: &str, pace: &str) -> io::Result<()>
         beat(stream, rank, clients, count, pace)
     })?;
     let (latencies, looks): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
-    let mut looks = looks.concat();
-    looks.sort_unstable();
-    let look = looks.get(looks.len() / 2).copied().unwrap_or_default();
-    let look_ms = look.as_secs_f64() * 1e3;
+    let (mut latencies, mut looks) = (latencies.concat(), looks.concat());
+    let (ops, look_ms) = (latencies.len(), at(&mut looks, 0.5) * 1e3);
     println!(
-        r#"{{{}, "look_ms": {look_ms}}}"#,
-        percentiles(latencies.concat())
+        r#"{{"ops": {ops}, {}, "look_ms": {look_ms}}}"#,
+        percentiles(&mut latencies)
     );
     Ok(())
 }
 
-fn percentiles(mut latencies: Vec<Duration>) -> String {
-    latencies.sort_unstable();
-    let at = |share: f64| latencies.get((latencies.len() as f64 * share) as usize);
-    let us = |share: f64| at(share).copied().unwrap_or_default().as_secs_f64() * 1e6;
-    let ops = latencies.len();
-    format!(
-        r#""ops": {ops}, "p50_us": {}, "p99_us": {}"#,
-        us(0.5),
-        us(0.99)
-    )
+fn percentiles(latencies: &mut [Duration]) -> String {
+    let [p50, p99] = [0.5, 0.99].map(|share| at(latencies, share) * 1e6);
+    format!(r#""p50_us": {p50}, "p99_us": {p99}"#)
+}
+
+/// Returns the time below which this share of them is, in seconds.
+fn at(times: &mut [Duration], share: f64) -> f64 {
+    times.sort_unstable();
+    let time = times.get((times.len() as f64 * share) as usize);
+    time.copied().unwrap_or_default().as_secs_f64()
 }
 
 /// Connects all clients, then runs them together; returns what each has measured.
@@ -189,7 +169,7 @@ fn together<T: Send + 'static, F: Future<Output = io::Result<T>> + Send + 'stati
     runtime.block_on(async {
         let mut connected = Vec::new();
         for _ in 0..clients {
-            connected.push(Client::connect(port, Vec::new()).await?.stream);
+            connected.push(connect(port).await?);
         }
         let ranks = connected.into_iter().enumerate();
         let mut running: JoinSet<_> = ranks.map(|(rank, stream)| run(stream, rank)).collect();
@@ -201,27 +181,31 @@ fn together<T: Send + 'static, F: Future<Output = io::Result<T>> + Send + 'stati
     })
 }
 
-async fn barrier(
-    mut stream: TcpStream,
-    _rank: usize,
-    clients: usize,
-    rounds: u64,
-) -> io::Result<Vec<Duration>> {
+async fn connect(port: u16) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.set_nodelay(true)?;
+    let mut hello = bytes(&StoreRequest::Validate);
+    hello.extend(bytes(&StoreRequest::Ping { nonce: 1 }));
+    stream.write_all(&hello).await?;
+    stream.read_exact(&mut [0; 4]).await?;
+    Ok(stream)
+}
+
+async fn barrier(mut stream: TcpStream, clients: usize, rounds: u64) -> io::Result<Vec<Duration>> {
     let mut latencies = Vec::new();
     for round in 0..rounds {
         let [count, gone] =
             ["count", "gone"].map(|name| format!("/barrier/{}/{round}/{name}", process::id()));
+        let (count, gone) = (count.as_bytes(), gone.as_bytes());
         let sent = Instant::now();
-        let add = request(ADD, &[&text(count.as_bytes()), &1_i64.to_le_bytes()]);
-        stream.write_all(&add).await?;
+        stream.write_all(&bytes(&add(count))).await?;
         let mut sum = [0; 8];
         stream.read_exact(&mut sum).await?;
         if i64::from_le_bytes(sum) == clients as i64 {
-            let set = request(SET, &[&text(gone.as_bytes()), &text(b"1")]);
-            stream.write_all(&set).await?;
+            stream.write_all(&bytes(&set(gone, b"1"))).await?;
         }
-        let wait = request(WAIT, &[&1_u64.to_le_bytes(), &text(gone.as_bytes())]);
-        stream.write_all(&wait).await?;
+        let wait = StoreRequest::Wait { keys: vec![gone] };
+        stream.write_all(&bytes(&wait)).await?;
         stream.read_exact(&mut [0]).await?;
         latencies.push(sent.elapsed());
     }
@@ -237,15 +221,18 @@ async fn beat(
     pace: Duration,
 ) -> io::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut latencies, mut looks) = (Vec::new(), Vec::new());
-    let own = |rank: usize| text(&key(rank, 0));
+    // Only the first looks at others.
+    let looked_at = if rank == 0 { clients } else { 0 };
+    let names: Vec<_> = (0..looked_at).map(|rank| key(rank, 0)).collect();
+    let keys = vec![&b"/off"[..]];
+    let check = StoreRequest::Check { keys };
+    let beat = [bytes(&set(&key(rank, 0), &[7; BEAT])), bytes(&check)].concat();
     // Ranks do not begin at the same moment.
     let begin = Instant::now() + pace.mul_f64(rank as f64 / clients as f64);
     for number in 0..count {
         tokio::time::sleep_until((begin + pace * number).into()).await;
-        let set = request(SET, &[&own(rank), &text(&[7; BEAT])]);
-        let check = request(CHECK, &[&1_u64.to_le_bytes(), &text(b"/off")]);
         let sent = Instant::now();
-        stream.write_all(&[set, check].concat()).await?;
+        stream.write_all(&beat).await?;
         stream.read_exact(&mut [0]).await?;
         latencies.push(sent.elapsed());
         // In the first round not all are there.
@@ -254,13 +241,12 @@ async fn beat(
         }
         let sent = Instant::now();
         let mut reply = vec![0; AT_ONCE * (8 + BEAT)];
-        for first in (0..clients).step_by(AT_ONCE) {
-            let ranks = first..clients.min(first + AT_ONCE);
-            let length = ranks.len();
-            let keys: Vec<u8> = ranks.flat_map(own).collect();
-            let get = request(MULTI_GET, &[&(length as u64).to_le_bytes(), &keys]);
+        for some in names.chunks(AT_ONCE) {
+            let keys = some.iter().map(Vec::as_slice).collect();
+            let get = bytes(&StoreRequest::MultiGet { keys });
             stream.write_all(&get).await?;
-            stream.read_exact(&mut reply[..length * (8 + BEAT)]).await?;
+            let length = some.len() * (8 + BEAT);
+            stream.read_exact(&mut reply[..length]).await?;
         }
         looks.push(sent.elapsed());
     }
@@ -270,32 +256,6 @@ async fn beat(
 fn number<T: FromStr>(word: &str) -> io::Result<T> {
     word.parse()
         .map_err(|_| io::Error::other(format!("`{word}` is not a number")))
-}
-
-/// Runs all clients for `time`, and returns their measurements.
-async fn drive(steps: Steps, port: u16, clients: usize, time: Duration) -> io::Result<Seen> {
-    let mut connected = Vec::new();
-    for rank in 0..clients {
-        connected.push(Client::connect(port, steps(rank, (rank + 1) % clients)).await?);
-    }
-    let begin = Instant::now() + WARM_UP;
-    let mut running: JoinSet<_> = connected
-        .into_iter()
-        .map(|client| client.run(begin, begin + time))
-        .collect();
-    let mut all = Seen::default();
-    while let Some(client) = running.join_next().await {
-        let seen = client??;
-        all.ops += seen.ops;
-        all.latencies.extend(seen.latencies);
-    }
-    Ok(all)
-}
-
-#[derive(Default)]
-struct Seen {
-    ops: u64,
-    latencies: Vec<Duration>,
 }
 
 /// Returns the requests that a rank repeats, given its number and that of its neighbour.
@@ -308,104 +268,94 @@ struct Step {
     ops: u64,
 }
 
+impl Step {
+    fn new(request: &StoreRequest<'_>, reply: usize, ops: usize) -> Self {
+        Self {
+            request: bytes(request),
+            reply,
+            ops: ops as u64,
+        }
+    }
+}
+
 fn calls(rank: usize, next: usize) -> Vec<Step> {
-    let one = |request: Vec<u8>, reply| Step {
-        request,
-        reply,
-        ops: 1,
-    };
-    let (own, next) = (key(rank, 0), key(next, 0));
+    let (own, next) = (&*key(rank, 0), &*key(next, 0));
+    let wait = StoreRequest::Wait { keys: vec![next] };
     vec![
-        one([&[SET], text(&own).as_slice(), &text(&VALUE)].concat(), 0),
-        one(
-            [&[WAIT], 1_u64.to_le_bytes().as_slice(), &text(&next)].concat(),
-            1,
-        ),
-        one([&[GET], text(&next).as_slice()].concat(), 8 + VALUE.len()),
-        one(
-            [&[ADD], text(b"/counter").as_slice(), &1_i64.to_le_bytes()].concat(),
-            8,
-        ),
+        Step::new(&set(own, &VALUE), 0, 1),
+        Step::new(&wait, 1, 1),
+        Step::new(&StoreRequest::Get { key: next }, 8 + VALUE.len(), 1),
+        Step::new(&add(b"/counter"), 8, 1),
     ]
 }
 
 fn bulk(rank: usize, next: usize) -> Vec<Step> {
-    let many =
-        |op: u8, keys: Vec<u8>| [&[op], (KEYS as u64).to_le_bytes().as_slice(), &keys].concat();
-    let pairs = (0..KEYS)
-        .flat_map(|number| [text(&key(rank, number)), text(&VALUE)].concat())
-        .collect();
-    let keys = |rank| {
+    let names = |rank| {
         (0..KEYS)
-            .flat_map(|number| text(&key(rank, number)))
-            .collect()
+            .map(|number| key(rank, number))
+            .collect::<Vec<_>>()
     };
+    let (own, next) = (names(rank), names(next));
+    let pairs = own
+        .iter()
+        .map(|name| (name.as_slice(), &VALUE[..]))
+        .collect();
+    let keys: Vec<_> = next.iter().map(Vec::as_slice).collect();
     vec![
-        Step {
-            request: many(MULTI_SET, pairs),
-            reply: 0,
-            ops: KEYS as u64,
-        },
+        Step::new(&StoreRequest::MultiSet { pairs }, 0, KEYS),
         // In the first round the neighbour may have set nothing yet; the reply with an absent value
         // would be shorter.
-        Step {
-            request: many(WAIT, keys(next)),
-            reply: 1,
-            ops: 0,
-        },
-        Step {
-            request: many(MULTI_GET, keys(next)),
-            reply: KEYS * (8 + VALUE.len()),
-            ops: KEYS as u64,
-        },
+        Step::new(&StoreRequest::Wait { keys: keys.clone() }, 1, 0),
+        Step::new(
+            &StoreRequest::MultiGet { keys },
+            KEYS * (8 + VALUE.len()),
+            KEYS,
+        ),
     ]
 }
 
-struct Client {
-    stream: TcpStream,
+/// Repeats the steps for `time`, after [`WARM_UP`]. Returns the number of operations, and the
+/// latencies of requests that have a reply.
+async fn repeat(
+    mut stream: TcpStream,
     steps: Vec<Step>,
-}
-
-impl Client {
-    async fn connect(port: u16, steps: Vec<Step>) -> io::Result<Client> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream.set_nodelay(true)?;
-        stream.write_all(&VALIDATE_AND_PING).await?;
-        stream.read_exact(&mut [0; 4]).await?;
-        Ok(Client { stream, steps })
-    }
-
-    async fn run(mut self, begin: Instant, end: Instant) -> io::Result<Seen> {
-        let mut seen = Seen::default();
-        let mut reply = vec![0; KEYS * (8 + VALUE.len())];
-        for step in self.steps.iter().cycle() {
-            let sent = Instant::now();
-            self.stream.write_all(&step.request).await?;
-            // Clients on separate machines would not wait for each other's replies either.
-            yield_now().await;
-            self.stream.read_exact(&mut reply[..step.reply]).await?;
-            let received = Instant::now();
-            if received >= end {
-                break;
-            }
-            if sent >= begin {
-                seen.ops += step.ops;
-                seen.latencies
-                    .extend((step.reply > 0).then(|| received - sent));
-            }
+    time: Duration,
+) -> io::Result<(u64, Vec<Duration>)> {
+    let begin = Instant::now() + WARM_UP;
+    let (mut ops, mut latencies) = (0, Vec::new());
+    let mut reply = vec![0; KEYS * (8 + VALUE.len())];
+    for step in steps.iter().cycle() {
+        let sent = Instant::now();
+        stream.write_all(&step.request).await?;
+        // Clients on separate machines would not wait for each other's replies either.
+        yield_now().await;
+        stream.read_exact(&mut reply[..step.reply]).await?;
+        let received = Instant::now();
+        if received >= begin + time {
+            break;
         }
-        Ok(seen)
+        if sent >= begin {
+            ops += step.ops;
+            latencies.extend((step.reply > 0).then(|| received - sent));
+        }
     }
+    Ok((ops, latencies))
 }
 
 fn key(rank: usize, number: usize) -> Vec<u8> {
     format!("/default_pg/0//rank{rank}/{number}").into_bytes()
 }
 
-fn request(op: u8, parts: &[&[u8]]) -> Vec<u8> {
-    [&[op], parts.concat().as_slice()].concat()
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> StoreRequest<'a> {
+    StoreRequest::Set { key, value }
 }
 
-fn text(bytes: &[u8]) -> Vec<u8> {
-    [(bytes.len() as u64).to_le_bytes().as_slice(), bytes].concat()
+fn add(key: &[u8]) -> StoreRequest<'_> {
+    StoreRequest::Add { key, delta: 1 }
+}
+
+fn bytes(request: &StoreRequest<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    bytes
 }

@@ -2,7 +2,7 @@
 //! and what it prints; the figures are in `benches/README.md`.
 //!
 //! ```text
-//! measure assign | bridge | exported | gpu | load | pictures | policy | record  ARGUMENTS
+//! measure assign | bridge | exported | gpu | load | policy | record  ARGUMENTS
 //! ```
 
 use std::error::Error;
@@ -16,7 +16,6 @@ mod bridge;
 mod exported;
 mod gpu;
 mod load;
-mod pictures;
 mod policy;
 mod record;
 
@@ -32,7 +31,6 @@ fn main() -> ExitCode {
         ["exported", ref rest @ ..] => exported::main(rest),
         ["gpu", ..] => gpu::main(&words),
         ["load", ref rest @ ..] => load::main(rest),
-        ["pictures", ref rest @ ..] => pictures::main(rest),
         ["policy", ref rest @ ..] => policy::main(rest),
         ["record", ref rest @ ..] => record::main(rest),
         _ => Err("expected what to measure, see benches/measure/main.rs".into()),

@@ -158,16 +158,17 @@ fn write_tensors(out: &Path, specs: &[Spec], kind: Kind, seed: i64) -> Result<()
     Ok(())
 }
 
-/// Norm weights are 1, biases are 0, the rest is normally distributed with the deviation that the
-/// backbone is initialised with (`initializer_range`).
+/// Unlike initial weights of a training, biases are not 0 and norms are not 1, so that every part of
+/// the network affects the result.
 fn random_tensor(name: &str, shape: &[i64], kind: Kind) -> Tensor {
-    let last = name.rsplit('.').next().unwrap_or(name);
-    let is_norm = name.contains("norm") || name.ends_with("vlln.weight");
-    match last {
-        "bias" | "b" => Tensor::zeros(shape, (kind, Device::Cpu)),
-        "weight" if shape.len() == 1 && is_norm => Tensor::ones(shape, (kind, Device::Cpu)),
-        _ => (Tensor::randn(shape, (Kind::Float, Device::Cpu)) * 0.02).to_kind(kind),
-    }
+    let normal = Tensor::randn(shape, (Kind::Float, Device::Cpu));
+    let tensor = match name.rsplit('.').next() {
+        Some("bias" | "b") => normal * 0.1,
+        Some("W") => normal / (shape[1] as f64).sqrt(),
+        _ if shape.len() == 1 => normal * 0.1 + 1.0,
+        _ => normal / (shape[1..].iter().product::<i64>() as f64).sqrt(),
+    };
+    tensor.to_kind(kind)
 }
 
 /// Returns the embodiment's processor configuration with the widths of this network.

@@ -79,7 +79,7 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
             let mut line = bench.measure(batch, Duration::from_secs_f64(arguments.seconds))?;
             line["cameras"] = json!(cameras);
             let run = memory::since_last(device);
-            line["peak_bytes"] = json!(run.map(|run| run.allocated_peak_bytes));
+            line["peak_bytes"] = json!(run.as_ref().map(|run| &run["allocated_peak_bytes"]));
             line["memory"] =
                 json!({"before": before, "run": run, "graphs_bytes": bench.graph_bytes()});
             before = run;

@@ -1,9 +1,7 @@
-//! Creates random weights and inputs for which every part of the network affects the result.
+//! Creates random inputs for which every part of the network affects the result.
 
 use models::gr00t::BatchInputs;
-use models::gr00t::model::Gr00t;
 use models::gr00t::{ModelConfig, VlmConfig};
-use models::weights::Spec;
 use tch::{Device, Kind, Tensor};
 
 use super::Sample;
@@ -14,28 +12,6 @@ const WORDS: [i64; 2] = [6, 18];
 const WORD_IDS: i64 = 400;
 
 const F32: (Kind, Device) = (Kind::Float, Device::Cpu);
-
-/// Returns all tensors of the network. Unlike initial weights of a training, biases are not 0 and
-/// norms are not 1.
-pub fn weights(model: &ModelConfig, vlm: &VlmConfig) -> Vec<(String, Tensor)> {
-    tch::manual_seed(1);
-    let named = |(name, shape): Spec| {
-        let tensor = random(&name, &shape);
-        (name, tensor)
-    };
-    let specs = Gr00t::tensors(model, vlm).into_iter().flatten();
-    specs.map(named).collect()
-}
-
-fn random(name: &str, shape: &[i64]) -> Tensor {
-    let normal = Tensor::randn(shape, F32);
-    match name.rsplit('.').next() {
-        Some("bias" | "b") => normal * 0.1,
-        Some("W") => normal / (shape[1] as f64).sqrt(),
-        _ if shape.len() == 1 => normal * 0.1 + 1.0,
-        _ => normal / (shape[1..].iter().product::<i64>() as f64).sqrt(),
-    }
-}
 
 /// Returns a sample with a square image of `patches` patches between words.
 pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {

@@ -2,11 +2,10 @@
 //! network in eager PyTorch.
 //!
 //! ```text
-//! measure policy make tiny|160m DIR   writes a model directory with random weights, inputs, and
-//!                                     the actions that they lead to
-//! measure policy inputs DIR           writes inputs and actions for the model directory there
-//! measure policy run DIR              reads a number of patches from each line of stdin, and
-//!                                     prints a line with the seconds of each part
+//! measure policy inputs DIR   writes inputs for the model directory there, and the actions that they
+//!                             lead to
+//! measure policy run DIR      reads a number of patches from each line of stdin, and prints a line
+//!                             with the seconds of each part
 //! ```
 //!
 //! The parts are the vision tower, the language model, the conditions (self-attention over the
@@ -14,12 +13,10 @@
 
 use std::cell::RefCell;
 use std::fmt::Arguments;
-use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use clap::ValueEnum;
 use models::Weights;
 use models::gr00t::BatchInputs;
 use models::gr00t::model::{Gr00t, PassInputs, listen};
@@ -30,8 +27,6 @@ use torchlib::operators::InferenceMode;
 use crate::{Outcome, now, take};
 
 mod make;
-#[path = "../../random_checkpoint/sizes.rs"]
-mod sizes;
 
 /// Numbers of patches of the single, square image.
 const PATCHES: [i64; 2] = [64, 256];
@@ -41,20 +36,10 @@ const STEPS: i64 = 4;
 pub fn main(words: &[&str]) -> Outcome<()> {
     let _mode = InferenceMode::begin();
     match *words {
-        ["make", size, dir] => make(size, Path::new(dir)),
         ["inputs", dir] => inputs(Path::new(dir)),
         ["run", dir] => run(Path::new(dir)),
-        _ => Err("expected make tiny|160m DIR, inputs DIR, or run DIR".into()),
+        _ => Err("expected inputs DIR, or run DIR".into()),
     }
-}
-
-fn make(size: &str, dir: &Path) -> Outcome<()> {
-    let (model, vlm) = sizes::Size::from_str(size, false)?.configs();
-    fs::create_dir_all(dir.join("vlm"))?;
-    fs::write(dir.join("config.json"), model.to_json().to_string())?;
-    fs::write(dir.join("vlm/config.json"), vlm.to_json().to_string())?;
-    Tensor::write_safetensors(&make::weights(&model, &vlm), dir.join("model.safetensors"))?;
-    inputs(dir)
 }
 
 /// Writes inputs for the network of a model directory, and the actions that they lead to.
