@@ -2,7 +2,7 @@
 
 use jobs::episode::EpisodeOutcome;
 
-use crate::chaos::scenario::{Scenario, jobs};
+use crate::chaos::scenario::jobs;
 use crate::eval::command::{Eval, until};
 use crate::eval::crash::datasets_have_what_the_journal_says;
 use crate::eval::given::marked;
@@ -43,7 +43,7 @@ pub fn nothing_is_left(mark: &str) -> Result<(), String> {
 
 /// Checks a finished run: every episode exists once, with the result of an undisturbed run, and
 /// every file is readable.
-pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<(), String> {
+pub fn check(eval: &Eval, expected: &Expected) -> Result<(), String> {
     let report = eval.report();
     if !report.complete() {
         return Err(format!(
@@ -68,6 +68,6 @@ pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<()
     datasets_have_what_the_journal_says(eval);
     match tool(&["verify", &eval.folder().root().to_string_lossy()]) {
         (Some(0), _) => Ok(()),
-        (_, text) => Err(format!("rrun verify ({}): {text}", scenario.mark())),
+        (_, text) => Err(format!("rrun verify: {text}")),
     }
 }

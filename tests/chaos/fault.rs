@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rig::process::alive;
+use rig::process::{alive, strike};
 use rig::wait::{now, pause};
 
-use crate::eval::command::{Eval, Running};
+use crate::eval::command::{Eval, Running, Signal};
 use rig::disk::SmallDisk;
 
 use crate::eval::given::marked;
@@ -17,14 +17,8 @@ use crate::eval::given::marked;
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL to a process.
-    Kill(Victim),
-    /// SIGSTOP to a process, without an end.
-    Hang(Victim),
-    /// SIGSTOP to a process for some time, shorter than the time limit of a Python policy.
-    Stop(Victim, Duration),
-    /// SIGINT to the launcher.
-    Interrupt,
+    /// A blow to a process: of several, to that of a number.
+    Strike(Blow, Victim, u64),
     /// Reset of all connections to the store.
     CutStore,
     /// A full disk for some time.
@@ -33,15 +27,55 @@ pub enum Fault {
     TornJournal,
 }
 
-/// A process that suffers a fault: of several, that of a number.
+/// What happens to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, without an end.
+    Hang,
+    /// SIGSTOP for some time; to a Python policy, for a shorter one than its time limit.
+    Stop(Duration),
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Term,
+}
+
+impl Blow {
+    /// Strikes a process; returns false if it is already gone.
+    pub fn strike(self, pid: i32) -> bool {
+        match self {
+            Blow::Kill => strike(pid, Signal::KILL),
+            Blow::Hang => strike(pid, Signal::STOP),
+            Blow::Interrupt => strike(pid, Signal::INT),
+            Blow::Term => strike(pid, Signal::TERM),
+            Blow::Stop(time) => {
+                let stopped = strike(pid, Signal::STOP);
+                pause(time);
+                strike(pid, Signal::CONT);
+                stopped
+            }
+        }
+    }
+}
+
+/// A process that suffers a blow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     Launcher,
-    Rank(u64),
+    /// The launcher that serves the store of several nodes.
+    Host,
+    Rank,
     /// The process of an environment.
-    Simulator(u64),
+    Simulator,
     /// The worker of a Python policy.
-    Policy(u64),
+    Policy,
+}
+
+/// Returns the process of a number; of fewer, one of them.
+pub fn pick(pids: &[i32], which: u64) -> Option<i32> {
+    pids.get(which as usize % pids.len().max(1)).copied()
 }
 
 /// A launch into which faults are injected.
@@ -55,24 +89,23 @@ impl Target<'_> {
     /// Injects a fault; returns whether there was a target for it.
     pub fn suffer(&self, fault: &Fault) -> bool {
         match *fault {
-            Fault::Kill(victim) => self.pid(victim).is_some_and(|pid| send(pid, "KILL")),
-            Fault::Hang(victim) => self.pid(victim).is_some_and(|pid| send(pid, "STOP")),
-            Fault::Stop(victim, time) => self.pid(victim).is_some_and(|pid| stop(pid, time)),
-            Fault::Interrupt => send(self.running.pid(), "INT"),
+            Fault::Strike(blow, victim, which) => {
+                let pid = pick(&self.pids(victim), which);
+                pid.is_some_and(|pid| blow.strike(pid))
+            }
             Fault::CutStore => self.cut(),
             Fault::FullDisk(time) => self.disk.is_some_and(|disk| fill(disk, time)),
             Fault::TornJournal => false,
         }
     }
 
-    fn pid(&self, victim: Victim) -> Option<i32> {
-        let (which, pids) = match victim {
-            Victim::Launcher => return Some(self.running.pid()),
-            Victim::Rank(which) => (which, self.running.ranks()),
-            Victim::Simulator(which) => (which, python_processes(self.mark).1),
-            Victim::Policy(which) => (which, python_processes(self.mark).0),
-        };
-        pids.get(which as usize % pids.len().max(1)).copied()
+    fn pids(&self, victim: Victim) -> Vec<i32> {
+        match victim {
+            Victim::Launcher | Victim::Host => vec![self.running.pid()],
+            Victim::Rank => self.running.ranks(),
+            Victim::Simulator => python_processes(self.mark).1,
+            Victim::Policy => python_processes(self.mark).0,
+        }
     }
 
     /// Resets the connections of the ranks to their store, with ss(8) `-K`.
@@ -109,24 +142,6 @@ pub fn python_processes(mark: &str) -> (Vec<i32>, Vec<i32>) {
     };
     let all = marked(mark).into_iter().filter(is_python);
     all.partition(is_policy)
-}
-
-/// Sends a signal; returns false if the process is already gone.
-pub fn send(pid: i32, name: &str) -> bool {
-    alive(pid)
-        && Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(pid.to_string())
-            .status()
-            .is_ok_and(|s| s.success())
-}
-
-/// Stops a process for some time; returns false if it is already gone.
-pub fn stop(pid: i32, time: Duration) -> bool {
-    let stopped = send(pid, "STOP");
-    pause(time);
-    send(pid, "CONT");
-    stopped
 }
 
 /// Waits until a given time, or until the launch has ended.

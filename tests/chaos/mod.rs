@@ -9,7 +9,9 @@
 //! `RRUN_CHAOS_RUNS`, `RRUN_CHAOS_SEED` and `RRUN_CHAOS_FIRST` select the number of runs and which;
 //! `RRUN_CHAOS_KEEP` is a path to which the folder of the last failed run is moved.
 
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
 
 mod checks;
 mod fault;
@@ -19,15 +21,13 @@ mod tally;
 
 use checks::{Expected, check};
 use fault::{Fault, Target};
-use scenario::Scenario;
+use scenario::{LAUNCHES, Scenario};
 use tally::Tally;
 
 use rig::disk::SmallDisk;
 
-/// Maximum number of launches until a run is complete.
-const LAUNCHES: usize = 8;
-
-fn number(variable: &str, default: u64) -> u64 {
+/// Returns the number in a variable of this process, if it is set.
+fn setting<T: FromStr<Err: Debug>>(variable: &str, default: T) -> T {
     std::env::var(variable)
         .ok()
         .map_or(default, |text| text.parse().expect("expected a number"))
@@ -35,11 +35,11 @@ fn number(variable: &str, default: u64) -> u64 {
 
 /// Runs `runs` scenarios, prints a tally, and fails if any check has failed.
 fn campaign(runs: u64) {
-    let base = number("RRUN_CHAOS_SEED", 1);
+    let base = setting("RRUN_CHAOS_SEED", 1);
     let expected = Expected::undisturbed();
     let (mut tally, mut violations) = (Tally::default(), Vec::new());
-    let first = number("RRUN_CHAOS_FIRST", 0);
-    for run in first..first + number("RRUN_CHAOS_RUNS", runs) {
+    let first = setting("RRUN_CHAOS_FIRST", 0);
+    for run in first..first + setting("RRUN_CHAOS_RUNS", runs) {
         let scenario = Scenario::new(base, run);
         // A run that does not end is one violation, and no reason to stop.
         let found = catch_unwind(AssertUnwindSafe(|| {
@@ -48,7 +48,7 @@ fn campaign(runs: u64) {
         .unwrap_or_else(|panic| Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()));
         match &found {
             Ok(()) => eprintln!("run {run}: as undisturbed"),
-            Err(reason) => eprintln!("run {run}: {reason}\n{scenario}"),
+            Err(reason) => eprintln!("run {run}: {reason}\n{scenario:#?}"),
         }
         violations.extend(found.err().map(|reason| format!("{scenario:?}: {reason}")));
     }
@@ -63,40 +63,35 @@ fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Res
         .then(|| SmallDisk::mount("48m"))
         .flatten();
     let mut eval = scenario.eval(disk.as_ref());
-    for launch in 0..LAUNCHES {
-        let ranks = scenario.ranks(launch);
-        eval = eval.world_of(ranks);
+    let mut said = String::new();
+    for launch in &scenario.launches {
+        eval = eval.world_of(launch.ranks);
         let (running, started) = (eval.start(), rig::wait::now());
         let target = Target {
             running: &running,
-            mark: scenario.mark(),
+            mark: &scenario.mark,
             disk: disk.as_ref(),
         };
-        for (at, fault) in scenario.faults(launch) {
-            fault::sleep_until(&running, started + at);
-            tally.fault(fault, target.suffer(&fault));
+        for (at, fault) in &launch.faults {
+            fault::sleep_until(&running, started + *at);
+            tally.fault(fault, target.suffer(fault));
         }
         let ended = running.wait();
-        checks::nothing_is_left(scenario.mark())?;
+        checks::nothing_is_left(&scenario.mark)?;
         if ended.code == 0 {
-            let found = check(&eval, scenario, expected);
+            let found = check(&eval, expected);
             if let (Err(_), Some(keep)) = (&found, std::env::var_os("RRUN_CHAOS_KEEP")) {
                 let kept = std::fs::rename(eval.folder().root(), &keep);
                 eprintln!("kept in {}: {kept:?}", keep.display());
             }
             return found;
         }
-        if scenario.tears(launch) && fault::tear(&eval, scenario.draw(900 + launch as u64)) {
+        if launch.tear.is_some_and(|draw| fault::tear(&eval, draw)) {
             tally.fault(Fault::TornJournal, true);
         }
-        if launch + 1 == LAUNCHES {
-            return Err(format!(
-                "not done after {LAUNCHES} launches:\n{}\n{}",
-                ended.stdout, ended.stderr
-            ));
-        }
+        said = format!("{}\n{}", ended.stdout, ended.stderr);
     }
-    Ok(())
+    Err(format!("not done after {LAUNCHES} launches:\n{said}"))
 }
 
 #[test]

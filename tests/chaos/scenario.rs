@@ -1,24 +1,41 @@
 //! The faults of one run: a function of the seed alone.
 
-use std::fmt;
+use std::array::from_fn;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::chaos::fault::{Fault, Victim};
+use crate::chaos::fault::{Blow, Fault, Victim};
 use crate::eval::command::{Eval, job};
 use crate::eval::given::{self, named, root};
 use rig::disk::SmallDisk;
+
+/// Maximum number of launches until a run is complete.
+pub const LAUNCHES: usize = 8;
 
 /// Number of launches with faults; later ones are undisturbed.
 const DISTURBED: usize = 2;
 
 /// One run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Scenario {
-    base: u64,
-    run: u64,
-    mark: String,
+    /// What is in the environment of all processes of the run.
+    pub mark: String,
+    num_envs: u64,
+    has_videos: bool,
+    rule: &'static [&'static str],
+    pub launches: [Launch; LAUNCHES],
+}
+
+/// One launch of a run.
+#[derive(Debug)]
+pub struct Launch {
+    /// Number of ranks, which may differ between launches.
+    pub ranks: usize,
+    /// Faults, with their times after the start.
+    pub faults: Vec<(Duration, Fault)>,
+    /// How the end of a journal is damaged after it, if it failed.
+    pub tear: Option<u64>,
 }
 
 /// Time limit of a call of a Python policy. Those that are stopped for a while answer in time on a
@@ -60,144 +77,85 @@ pub fn jobs(num_envs: u64) -> Vec<Value> {
     ]
 }
 
-impl fmt::Display for Scenario {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let videos = if self.has_videos() {
-            "with videos"
-        } else {
-            "without videos"
-        };
-        write!(
-            f,
-            "seed {}, {} environments, {videos}, {:?}",
-            self.base,
-            self.num_envs(),
-            self.rule()
-        )?;
-        for launch in 0..DISTURBED {
-            let (ranks, faults, tears) =
-                (self.ranks(launch), self.faults(launch), self.tears(launch));
-            write!(
-                f,
-                "\n  launch {launch} of {ranks} ranks: {faults:?}{}",
-                if tears { ", then a tear" } else { "" }
-            )?;
-        }
-        Ok(())
-    }
-}
-
 impl Scenario {
     /// Creates the run with this number.
     pub fn new(base: u64, run: u64) -> Self {
-        Self {
-            base,
-            run,
-            mark: format!("rrun-chaos-{}-{run}", std::process::id()),
-        }
-    }
-
-    /// Returns a random number that depends only on seed, run and `what`.
-    pub fn draw(&self, what: u64) -> u64 {
-        jobs::seed::noise(self.base, self.run, what)
-    }
-
-    fn below(&self, what: u64, limit: u64) -> u64 {
-        self.draw(what) % limit
-    }
-
-    /// Returns the mark in the environment of all processes of the run.
-    pub fn mark(&self) -> &str {
-        &self.mark
-    }
-
-    /// Returns the number of ranks of a launch, which may differ between launches.
-    pub fn ranks(&self, launch: usize) -> usize {
-        1 + self.below(10 + launch as u64, 4) as usize
-    }
-
-    /// Returns whether a fault needs a file system that can be filled.
-    pub fn needs_disk(&self) -> bool {
-        (0..DISTURBED).any(|launch| {
-            self.faults(launch)
-                .iter()
-                .any(|(_, fault)| matches!(fault, Fault::FullDisk(_)))
-        })
-    }
-
-    /// Returns the evaluation, not started.
-    pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
-        let mut jobs = jobs(self.num_envs());
-        for job in &mut jobs {
-            job["video_cfg"] = json!({"use_high_res_cameras": false});
-        }
-        let eval = Eval::new(&jobs).env("RRUN_MARK", &self.mark).nproc(1);
-        let eval = if self.has_videos() {
-            eval.with_video()
-        } else {
-            eval
-        };
-        let eval = eval.words(self.rule()).words(&["--stall-timeout", "5"]);
-        match disk {
-            Some(disk) => eval.output(&disk.path().join("out")),
-            None => eval,
-        }
-    }
-
-    fn num_envs(&self) -> u64 {
-        [1, 2, 4][self.below(1, 3) as usize]
-    }
-
-    fn has_videos(&self) -> bool {
-        self.below(2, 3) == 0
-    }
-
-    fn rule(&self) -> &'static [&'static str] {
-        match self.below(3, 7) {
+        let draw = |what: u64| jobs::seed::noise(base, run, what);
+        let rule: &[&str] = match draw(3) % 7 {
             0 => &[],
             1 => &["--shard", "episodes"],
             2 => &["--assign", "block"],
             3 => &["--assign", "block", "--shard", "episodes"],
             4 => &["--assign", "dynamic", "--shard", "jobs"],
             _ => &["--assign", "dynamic"],
+        };
+        Self {
+            mark: format!("rrun-chaos-{}-{run}", std::process::id()),
+            num_envs: [1, 2, 4][draw(1) as usize % 3],
+            has_videos: draw(2) % 3 == 0,
+            rule,
+            launches: from_fn(|launch| Launch::new(launch, draw)),
         }
     }
 
-    /// Returns the faults of a launch, with their times after its start.
-    pub fn faults(&self, launch: usize) -> Vec<(Duration, Fault)> {
-        if launch >= DISTURBED {
-            return Vec::new();
+    /// Returns whether a fault needs a file system that can be filled.
+    pub fn needs_disk(&self) -> bool {
+        let mut faults = self.launches.iter().flat_map(|launch| &launch.faults);
+        faults.any(|(_, fault)| matches!(fault, Fault::FullDisk(_)))
+    }
+
+    /// Returns the evaluation, not started.
+    pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
+        let mut jobs = jobs(self.num_envs);
+        for job in &mut jobs {
+            job["video_cfg"] = json!({"use_high_res_cameras": false});
         }
-        let draw = |what: u64, limit: u64| self.below(100 * (launch as u64 + 1) + what, limit);
-        let mut faults: Vec<_> = (0..1 + draw(0, 3))
-            .map(|number| {
-                let what = 10 * (number + 1);
-                let at = Duration::from_millis(100 + draw(what, 3900));
-                let time = Duration::from_millis(100 + draw(what + 1, 1900));
-                let which = draw(what + 2, 64);
-                let fault = match draw(what + 3, 22) {
-                    0..4 => Fault::Kill(Victim::Rank(which)),
-                    4..6 => Fault::Stop(Victim::Rank(which), time),
-                    6..8 => Fault::Kill(Victim::Simulator(which)),
-                    8 => Fault::Hang(Victim::Simulator(which)),
-                    9..11 => Fault::Kill(Victim::Launcher),
-                    11 => Fault::Stop(Victim::Launcher, time),
-                    12 => Fault::Interrupt,
-                    13..15 => Fault::CutStore,
-                    15..18 => Fault::Kill(Victim::Policy(which)),
-                    18..20 => Fault::Stop(Victim::Policy(which), time),
-                    20 => Fault::Hang(Victim::Policy(which)),
-                    _ => Fault::FullDisk(time),
-                };
-                (at, fault)
-            })
-            .collect();
+        let eval = Eval::new(&jobs).env("RRUN_MARK", &self.mark).nproc(1);
+        let eval = if self.has_videos {
+            eval.with_video()
+        } else {
+            eval
+        };
+        let eval = eval.words(self.rule).words(&["--stall-timeout", "5"]);
+        match disk {
+            Some(disk) => eval.output(&disk.path().join("out")),
+            None => eval,
+        }
+    }
+}
+
+impl Launch {
+    fn new(launch: usize, draw: impl Fn(u64) -> u64) -> Self {
+        let (is_disturbed, number) = (launch < DISTURBED, launch as u64);
+        let of_fault = |what: u64| draw(100 * (number + 1) + what);
+        let count = if is_disturbed { 1 + of_fault(0) % 3 } else { 0 };
+        let fault = |fault: u64| {
+            let what = 10 * (fault + 1);
+            let at = Duration::from_millis(100 + of_fault(what) % 3900);
+            let time = Duration::from_millis(100 + of_fault(what + 1) % 1900);
+            let (blow, victim) = match of_fault(what + 3) % 22 {
+                0..4 => (Blow::Kill, Victim::Rank),
+                4..6 => (Blow::Stop(time), Victim::Rank),
+                6..8 => (Blow::Kill, Victim::Simulator),
+                8 => (Blow::Hang, Victim::Simulator),
+                9..11 => (Blow::Kill, Victim::Launcher),
+                11 => (Blow::Stop(time), Victim::Launcher),
+                12 => (Blow::Interrupt, Victim::Launcher),
+                13..15 => return (at, Fault::CutStore),
+                15..18 => (Blow::Kill, Victim::Policy),
+                18..20 => (Blow::Stop(time), Victim::Policy),
+                20 => (Blow::Hang, Victim::Policy),
+                _ => return (at, Fault::FullDisk(time)),
+            };
+            (at, Fault::Strike(blow, victim, of_fault(what + 2) % 64))
+        };
+        let mut faults: Vec<_> = (0..count).map(fault).collect();
         faults.sort_by_key(|(at, _)| *at);
-        faults
-    }
-
-    /// Returns whether the end of a journal is damaged after a launch that failed.
-    pub fn tears(&self, launch: usize) -> bool {
-        launch < DISTURBED && self.below(50 + launch as u64, 2) == 0
+        let tears = is_disturbed && draw(50 + number).is_multiple_of(2);
+        Self {
+            ranks: 1 + draw(10 + number) as usize % 4,
+            faults,
+            tear: tears.then(|| draw(900 + number)),
+        }
     }
 }

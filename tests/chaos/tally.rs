@@ -8,12 +8,12 @@ use std::fmt::{Debug, Display, Formatter};
 pub struct Tally(BTreeMap<String, [u64; 2]>);
 
 impl Tally {
-    /// Counts a fault by the names of its variant and its victim.
+    /// Counts a fault by the names of what happens and of its victim.
     pub fn fault(&mut self, fault: impl Debug, has_met: bool) {
         let name = format!("{fault:?}");
-        let name = name.split(|c: char| c.is_ascii_digit()).next();
-        let name = name.unwrap_or_default().replace('(', " ");
-        let name = name.trim_end_matches([' ', ',']).to_owned();
+        let words = name.split(|c: char| !c.is_alphabetic());
+        let words = words.filter(|word| word.len() > 2 && *word != "Strike");
+        let name = words.collect::<Vec<_>>().join(" ");
         self.0.entry(name).or_default()[usize::from(!has_met)] += 1;
     }
 }

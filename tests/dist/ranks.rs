@@ -1,6 +1,5 @@
 //! Ranks as threads of this process with one store.
 
-use std::thread;
 use std::time::Duration;
 use tcpstore::{Store, StoreAddr};
 
@@ -18,17 +17,6 @@ pub fn join(port: u16) -> Store {
 /// Runs `body` on `world` ranks, each with its own connection, and returns the results.
 pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> Vec<T> {
     let server = serve();
-    thread::scope(|scope| {
-        let rank = |rank| {
-            scope.spawn({
-                let (body, port) = (&body, server.port());
-                move || body(rank, join(port))
-            })
-        };
-        let running: Vec<_> = (0..world).map(rank).collect();
-        running
-            .into_iter()
-            .map(|rank| rank.join().unwrap())
-            .collect()
-    })
+    let port = server.port();
+    rig::together(world, |rank| body(rank, join(port)))
 }

@@ -63,14 +63,12 @@ fn examples(page: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_policy_type_and_its_page_have_an_example_that_can_be_planned() {
+fn the_page_of_every_policy_type_has_examples_that_can_be_planned() {
     let policies = listed("policy");
     assert!(policies.len() >= 10, "{}", policies.len());
     for policy in policies {
         let kind = &policy["name"];
-        let pasted = example(&policy);
-        assert_eq!(pasted["jobs"][0]["policy_type"], *kind);
-        assert_is_planned(&pasted);
+        assert_eq!(example(&policy)["jobs"][0]["policy_type"], *kind);
         let page = policy["documentation"].as_str().unwrap();
         let is_about = |file: &Value| {
             let mut jobs = file["jobs"].as_array().unwrap().iter();

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use crate::chaos::checks::nothing_is_left;
 use crate::chaos::scenario::toy;
+use crate::chaos::setting;
 use crate::eval::command::Eval;
 use crate::eval::given::rrun;
 use browsers::Browsers;
@@ -81,16 +82,10 @@ impl Work {
     }
 }
 
-fn setting(variable: &str, default: f64) -> f64 {
-    std::env::var(variable)
-        .ok()
-        .map_or(default, |text| text.parse().expect("expected a number"))
-}
-
 /// Runs the cluster until all is done, prints what happened, and checks the results.
 fn soak(hours: f64) {
     let hours = setting("RRUN_SOAK_HOURS", hours);
-    let seed = setting("RRUN_SOAK_SEED", 1.0) as u64;
+    let seed = setting("RRUN_SOAK_SEED", 1);
     let mark = format!("rrun-soak-{}", std::process::id());
     let work = Work::new(hours);
     let mut nodes = Nodes::new(&work.jobs, NODES as usize, &mark);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rig::net::port;
@@ -104,26 +105,13 @@ impl Nodes {
 
     /// Returns whether a launcher serves the store at the endpoint.
     pub fn is_host(&self, pid: i32) -> bool {
-        let port = format!(":{:04X} ", self.endpoint);
-        let is_listening = |line: &&str| line.contains(&port) && line.contains(" 0A ");
-        let sockets: Vec<String> = ["tcp", "tcp6"]
-            .iter()
-            .flat_map(|name| {
-                let table = fs::read_to_string(format!("/proc/{pid}/net/{name}"));
-                let table = table.unwrap_or_default();
-                let inodes = table.lines().filter(is_listening).filter_map(|line| {
-                    let inode = line.split_whitespace().nth(9)?;
-                    Some(format!("socket:[{inode}]"))
-                });
-                inodes.collect::<Vec<_>>()
-            })
-            .collect();
-        let open = fs::read_dir(format!("/proc/{pid}/fd"));
-        let mut open = open.into_iter().flatten().flatten();
-        open.any(|entry| {
-            let target = fs::read_link(entry.path()).unwrap_or_default();
-            sockets.iter().any(|socket| target == Path::new(socket))
-        })
+        let of_port = format!(":{}", self.endpoint);
+        let mut ss = Command::new("ss");
+        let told = ss
+            .args(["-Hltnp", "sport", "=", &of_port])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&told.stdout).contains(&format!("pid={pid},"))
     }
 
     /// Keeps the launcher with this pid down for a while, if it ends now.
@@ -164,9 +152,8 @@ impl Nodes {
 
     /// Returns whether there is a complete report.
     pub fn is_complete(&self) -> bool {
-        let text = fs::read(self.eval.folder().report()).unwrap_or_default();
-        let report = serde_json::from_slice::<report::Report>(&text);
-        report.is_ok_and(|report| report.complete())
+        let report = report::Report::read(&self.eval.folder());
+        report.is_some_and(|report| report.complete())
     }
 
     /// Returns the number of lines of the journals, which is about that of episodes.

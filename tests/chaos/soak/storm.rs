@@ -5,47 +5,9 @@ use std::time::{Duration, Instant};
 
 use rig::wait::now;
 
-use crate::chaos::fault::{python_processes, send, stop};
+use crate::chaos::fault::{Blow, Fault, Victim, pick, python_processes};
 use crate::chaos::soak::nodes::Nodes;
 use crate::chaos::tally::Tally;
-
-/// What may happen.
-#[derive(Clone, Copy, Debug)]
-enum Gust {
-    /// All processes of a node are gone, and come back after a while.
-    LoseNode,
-    /// The same of the node that hosts the rendezvous.
-    LoseHost,
-    /// SIGTERM to a launcher: the node leaves.
-    Leave,
-    KillRank,
-    /// SIGSTOP to a rank, for a while.
-    StopRank,
-    /// SIGSTOP to a rank, without an end: it hangs.
-    HangRank,
-    KillSimulator,
-    /// SIGSTOP to a simulator, without an end.
-    HangSimulator,
-    /// SIGSTOP to a launcher, for longer than the others wait for it.
-    StopLauncher,
-}
-
-impl Gust {
-    /// Returns what happens, the more often the wider its range.
-    fn of(draw: u64) -> Gust {
-        match draw % 17 {
-            0..2 => Gust::LoseNode,
-            2..4 => Gust::LoseHost,
-            4 => Gust::Leave,
-            5..8 => Gust::KillRank,
-            8..10 => Gust::StopRank,
-            10 => Gust::HangRank,
-            11..14 => Gust::KillSimulator,
-            14..16 => Gust::HangSimulator,
-            _ => Gust::StopLauncher,
-        }
-    }
-}
 
 /// The faults so far, and the next one.
 pub struct Storm {
@@ -80,48 +42,53 @@ impl Storm {
             return;
         }
         self.count += 1;
-        let gust = Gust::of(self.draw(0));
-        let has_met = self.inject(gust, nodes);
-        self.tally.fault(gust, has_met);
+        let fault = self.fault();
+        let has_met = inject(fault, nodes);
+        self.tally
+            .fault(Fault::Strike(fault.0, fault.1, fault.2), has_met);
         let share = 0.5 + (self.draw(1) % 1000) as f64 / 1000.0;
         self.next = now() + self.pace.mul_f64(share);
     }
 
-    /// Returns whether there was something to do it to.
-    fn inject(&self, gust: Gust, nodes: &mut Nodes) -> bool {
-        let which = self.draw(2) as usize;
+    /// Returns what happens next, the more often the wider its range.
+    fn fault(&self) -> (Blow, Victim, u64) {
         let time = Duration::from_millis(200 + self.draw(3) % 2800);
-        let pick = |pids: Vec<i32>| pids.get(which % pids.len().max(1)).copied();
-        let launchers: Vec<i32> = nodes.up().iter().map(|running| running.pid()).collect();
-        let simulators = || python_processes(nodes.mark()).1;
-        match gust {
-            Gust::LoseNode => {
-                let others = launchers.into_iter().filter(|pid| !nodes.is_host(*pid));
-                pick(others.collect()).is_some_and(|pid| lose(nodes, pid, time))
-            }
-            Gust::LoseHost => {
-                let host = launchers.into_iter().find(|pid| nodes.is_host(*pid));
-                host.is_some_and(|pid| lose(nodes, pid, time))
-            }
-            Gust::Leave => pick(launchers).is_some_and(|pid| send(pid, "TERM")),
-            Gust::KillRank => pick(nodes.ranks()).is_some_and(|pid| send(pid, "KILL")),
-            Gust::StopRank => pick(nodes.ranks()).is_some_and(|pid| stop(pid, time)),
-            Gust::HangRank => pick(nodes.ranks()).is_some_and(|pid| send(pid, "STOP")),
-            Gust::KillSimulator => pick(simulators()).is_some_and(|pid| send(pid, "KILL")),
-            Gust::HangSimulator => pick(simulators()).is_some_and(|pid| send(pid, "STOP")),
-            Gust::StopLauncher => {
-                let long = Duration::from_secs(4);
-                pick(launchers).is_some_and(|pid| stop(pid, long))
-            }
-        }
+        let (blow, victim) = match self.draw(0) % 17 {
+            // A launcher's ranks die with it: all processes of a node are gone.
+            0..2 => (Blow::Kill, Victim::Launcher),
+            2..4 => (Blow::Kill, Victim::Host),
+            // The node leaves.
+            4 => (Blow::Term, Victim::Launcher),
+            5..8 => (Blow::Kill, Victim::Rank),
+            8..10 => (Blow::Stop(time), Victim::Rank),
+            10 => (Blow::Hang, Victim::Rank),
+            11..14 => (Blow::Kill, Victim::Simulator),
+            14..16 => (Blow::Hang, Victim::Simulator),
+            // Longer than the others wait for it.
+            _ => (Blow::Stop(Duration::from_secs(4)), Victim::Launcher),
+        };
+        (blow, victim, self.draw(2))
     }
 }
 
-/// Kills a launcher, whose ranks die with it, and keeps it down for a while.
-fn lose(nodes: &mut Nodes, pid: i32, time: Duration) -> bool {
-    let is_lost = send(pid, "KILL");
-    nodes.rest(pid, time);
-    is_lost
+/// Returns whether there was something to do it to. A launcher that is killed stays down for a while.
+fn inject((blow, victim, which): (Blow, Victim, u64), nodes: &mut Nodes) -> bool {
+    let launchers = nodes.up().into_iter().map(|running| running.pid());
+    let pids: Vec<i32> = match (blow, victim) {
+        (_, Victim::Host) => launchers.filter(|pid| nodes.is_host(*pid)).collect(),
+        (Blow::Kill, Victim::Launcher) => launchers.filter(|pid| !nodes.is_host(*pid)).collect(),
+        (_, Victim::Launcher) => launchers.collect(),
+        (_, Victim::Rank) => nodes.ranks(),
+        (_, Victim::Simulator | Victim::Policy) => python_processes(nodes.mark()).1,
+    };
+    let Some(pid) = pick(&pids, which) else {
+        return false;
+    };
+    let is_struck = blow.strike(pid);
+    if blow == Blow::Kill && matches!(victim, Victim::Launcher | Victim::Host) {
+        nodes.rest(pid, Duration::from_millis(200 + which % 2800));
+    }
+    is_struck
 }
 
 impl Display for Storm {

@@ -24,6 +24,12 @@ pub fn send(pid: i32, signal: Signal) {
     assert!(sent.is_ok(), "{signal:?} to {pid}: {sent:?}");
 }
 
+/// Sends a signal to a process of any kind; returns false if it is already gone.
+pub fn strike(pid: i32, signal: Signal) -> bool {
+    let pid = Pid::from_raw(pid).filter(|_| alive(pid));
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+}
+
 /// Returns the PIDs of a process's children that run a program of this name, in order of their
 /// PIDs.
 pub fn children(parent: i32, name: &str) -> Vec<i32> {

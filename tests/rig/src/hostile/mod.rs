@@ -24,7 +24,6 @@
 mod mutate;
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::os::unix::fs::FileExt as _;
@@ -87,8 +86,7 @@ impl Target {
         self
     }
 
-    /// Tries all inputs; prints their number, the slowest one, and the memory of the process before
-    /// and after.
+    /// Tries all inputs; prints their number and the slowest one.
     ///
     /// # Panics
     /// Panics if `parse` panics or takes too long, or if the corpus has no file.
@@ -103,7 +101,6 @@ impl Target {
             (number("HOSTILE_INPUTS").unwrap_or(INPUTS) / self.share).max(corpus.len() as u64);
         let save = number("HOSTILE_SAVE");
         let place = Place::of(self.name);
-        let memory = resident();
         let mut mutator = Mutator::new(seed(self.name), &dictionary, self.longest);
         let (mut known, mut pool) = (HashSet::new(), corpus);
         let seeds = pool.len();
@@ -144,36 +141,15 @@ impl Target {
                 pool.push(input);
             }
         }
-        let mut said = format!(
-            "hostile {}: {inputs} inputs in {:.1} s",
+        println!(
+            "hostile {}: {inputs} inputs in {:.1} s, {} results, slowest {:?} (input {})",
             self.name,
-            begun.elapsed().as_secs_f64()
-        );
-        // Writing to a string cannot fail.
-        let _ = write!(
-            said,
-            ", {} results, slowest {:?} (input {})",
+            begun.elapsed().as_secs_f64(),
             known.len(),
             slowest.0,
             slowest.1
         );
-        let _ = write!(
-            said,
-            ", resident {} MB before, {} MB after",
-            memory >> 20,
-            resident() >> 20
-        );
-        println!("{said}");
     }
-}
-
-/// Returns the resident memory in bytes; 0 if unknown.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
-        .unwrap_or(0)
-        << 10
 }
 
 /// Returns the files of a corpus, sorted by name.

@@ -1,26 +1,8 @@
 //! Mutates inputs like a fuzzer.
 
-/// Numbers at which parsers often fail, inserted in 1 to 8 bytes of either byte order.
-const NUMBERS: &[u64] = &[
-    0,
-    1,
-    2,
-    0x7f,
-    0x80,
-    0xff,
-    0x100,
-    0x7fff,
-    0x8000,
-    0xffff,
-    0x1_0000,
-    0x7fff_ffff,
-    0x8000_0000,
-    0xffff_ffff,
-    0x1_0000_0000,
-    0x7fff_ffff_ffff_ffff,
-    0x8000_0000_0000_0000,
-    0xffff_ffff_ffff_ffff,
-];
+/// Powers of two at which parsers often fail, and the numbers below them, are inserted in 1 to 8 bytes
+/// of either byte order.
+const POWERS: [u32; 10] = [0, 1, 7, 8, 15, 16, 31, 32, 63, 64];
 
 /// Texts at which parsers often fail.
 const WORDS: &[&str] = &[
@@ -133,9 +115,10 @@ impl<'a> Mutator<'a> {
     }
 
     fn number(&mut self, input: &mut Vec<u8>, at: usize) {
-        let number = NUMBERS[self.below(NUMBERS.len())];
+        let power = 1_u128 << POWERS[self.below(POWERS.len())];
+        let number = power - u128::from(self.random() % 2);
         let width = [1, 2, 4, 8][self.below(4)];
-        let bytes = number.to_be_bytes();
+        let bytes = (number as u64).to_be_bytes();
         let mut part = bytes[8 - width..].to_vec();
         if self.random().is_multiple_of(2) {
             part.reverse();
