@@ -8,27 +8,11 @@ use jobs::refusal::{LIKE_NAME, most_similar};
 use jobs::serve_args;
 use jobs::usage::Examples;
 
-/// The groups of the help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// What a first hour needs.
-    Start,
-    /// What comes after it.
-    More,
-}
+/// The group of what a first hour needs, as the help names it.
+const START: &str = "Start";
 
-impl Group {
-    /// All groups, in the order of the help.
-    pub const ALL: [Group; 2] = [Group::Start, Group::More];
-
-    /// The word at the left of the help.
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Start => "Start",
-            Group::More => "More",
-        }
-    }
-}
+/// The group of what comes after it.
+const MORE: &str = "More";
 
 /// One command of the help.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +20,7 @@ pub struct CommandRow {
     /// The word after `rrun`, or the value name of a program of the user.
     pub name: &'static str,
     /// Where the help has it.
-    pub group: Group,
+    pub group: &'static str,
     /// What it does, in at most 59 columns.
     pub does: &'static str,
     /// Command lines at the head of its own help.
@@ -63,7 +47,7 @@ Help: `rrun help COMMAND` has examples and options of a command, and
 
 const fn row(
     name: &'static str,
-    group: Group,
+    group: &'static str,
     does: &'static str,
     examples: Examples,
 ) -> CommandRow {
@@ -78,21 +62,21 @@ const fn row(
 /// All commands, in the order of the help. A table: one line per row.
 #[rustfmt::skip]
 pub const COMMANDS: &[CommandRow] = &[
-    row("demo", Group::Start, "Evaluate three tasks, with videos and a report", DEMO),
-    row("list", Group::Start, "List what there is to evaluate, with a job of each", LIST),
-    row("eval", Group::Start, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
-    row("report", Group::Start, "Write the report of a run again, or of several as one", REPORT),
-    row("compare", Group::Start, "Compare two policies on the same episodes", COMPARE),
-    row("doctor", Group::Start, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
-    row(USERS_PROGRAM, Group::More, "Run a Python script in each rank, as torchrun does", PROGRAM),
-    row("suite", Group::More, "Write the jobs of a known benchmark: LIBERO, Meta-World, …", SUITE),
-    row("serve", Group::More, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
-    row("watch", Group::More, "Evaluate every checkpoint of a training while it trains", WATCH),
-    row("top", Group::More, "Show a run that is under way, from any machine", TOP),
-    row("verify", Group::More, "Check that a run is complete and its files are whole", VERIFY),
-    row("certify", Group::More, "Write a certificate of a run, which others can check", CERTIFY),
-    row("reproduce", Group::More, "Run the jobs of a certificate again, and compare", REPRODUCE),
-    row("fit", Group::More, "Check whether jobs fit into the memory of the GPUs", FIT),
+    row("demo", START, "Evaluate three tasks, with videos and a report", DEMO),
+    row("list", START, "List what there is to evaluate, with a job of each", LIST),
+    row("eval", START, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
+    row("report", START, "Write the report of a run again, or of several as one", REPORT),
+    row("compare", START, "Compare two policies on the same episodes", COMPARE),
+    row("doctor", START, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
+    row(USERS_PROGRAM, MORE, "Run a Python script in each rank, as torchrun does", PROGRAM),
+    row("suite", MORE, "Write the jobs of a known benchmark: LIBERO, Meta-World, …", SUITE),
+    row("serve", MORE, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
+    row("watch", MORE, "Evaluate every checkpoint of a training while it trains", WATCH),
+    row("top", MORE, "Show a run that is under way, from any machine", TOP),
+    row("verify", MORE, "Check that a run is complete and its files are whole", VERIFY),
+    row("certify", MORE, "Write a certificate of a run, which others can check", CERTIFY),
+    row("reproduce", MORE, "Run the jobs of a certificate again, and compare", REPRODUCE),
+    row("fit", MORE, "Check whether jobs fit into the memory of the GPUs", FIT),
 ];
 
 const DEMO: Examples = &[
@@ -267,15 +251,15 @@ pub fn is_tool(word: &str) -> bool {
 /// Returns the text of `rrun --help`, one screen: commands first, then the names of all options of
 /// `command`, which torchrun's help also has. `rrun help options` explains them.
 pub fn screen(command: &Command) -> String {
-    let rows: String = Group::ALL.into_iter().map(rows).collect();
+    let rows = [START, MORE].map(rows).concat();
     format!("{HEAD}{rows}{OPTIONS}{}", filled(&words(command)))
 }
 
 /// Returns the lines of a group, its title at the first.
-fn rows(group: Group) -> String {
+fn rows(group: &str) -> String {
     let rows = COMMANDS.iter().filter(|row| row.group == group);
     let line = |(index, row): (usize, &CommandRow)| {
-        let title = if index == 0 { group.title() } else { "" };
+        let title = if index == 0 { group } else { "" };
         format!("{title:<8} {:<11} {}\n", row.name, row.does)
     };
     rows.enumerate().map(line).collect()

@@ -93,8 +93,8 @@ pub(super) struct Checkpoint {
     pub(super) point: Point,
     /// Whether it is complete as far as is known, and may be evaluated while it waits.
     is_ready: bool,
-    fingerprint: u64,
-    is_present: bool,
+    /// What it was when it was last seen; `None` while it is not there.
+    fingerprint: Option<u64>,
     /// Since when it has not changed.
     since: Instant,
     /// When it may be tried, if another launch held its run folder.
@@ -107,8 +107,7 @@ impl Checkpoint {
         Self {
             point,
             is_ready: false,
-            fingerprint: 0,
-            is_present: false,
+            fingerprint: None,
             since: now,
             not_before: None,
         }
@@ -197,7 +196,7 @@ impl Machine {
         self.is_scanned = true;
         for (name, checkpoint) in &mut self.checkpoints {
             if !scan.contains_key(name) {
-                checkpoint.is_present = false;
+                checkpoint.fingerprint = None;
                 if checkpoint.point.state == PointState::Waiting {
                     let reason = "it disappeared before it was evaluated";
                     said.push(format!("{name}: {reason}"));
@@ -212,7 +211,6 @@ impl Machine {
     }
 
     fn seen(&mut self, name: &str, found: Found, now: Instant) -> Option<String> {
-        let is_new = !self.checkpoints.contains_key(name);
         let new = || Point {
             name: name.to_owned(),
             step: found.step,
@@ -222,12 +220,9 @@ impl Machine {
         let checkpoint = self.checkpoints.entry(name.to_owned());
         let checkpoint = checkpoint.or_insert_with(|| Checkpoint::new(new(), now));
         let is_gone = checkpoint.point.state == PointState::Gone;
-        let is_back = !checkpoint.is_present && is_gone;
-        let has_changed = checkpoint.fingerprint != found.fingerprint;
-        checkpoint.is_present = true;
-        if is_new || is_back || has_changed {
+        let fingerprint = Some(found.fingerprint);
+        if std::mem::replace(&mut checkpoint.fingerprint, fingerprint) != fingerprint {
             checkpoint.since = now;
-            checkpoint.fingerprint = found.fingerprint;
             if checkpoint.is_ready() || is_gone {
                 checkpoint.is_ready = false;
                 checkpoint.point.state = PointState::Waiting;
@@ -257,7 +252,7 @@ impl Machine {
     fn failed(&mut self, reason: String) -> Option<String> {
         let (is_stopping, is_unreadable) = (self.is_stopping, self.is_unreadable);
         let checkpoint = self.running()?;
-        let (is_present, point) = (checkpoint.is_present, &mut checkpoint.point);
+        let (is_present, point) = (checkpoint.fingerprint.is_some(), &mut checkpoint.point);
         let name = &point.name;
         if is_stopping || is_unreadable {
             // One that was stopped continues where it was at the next start.
