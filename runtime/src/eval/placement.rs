@@ -1,7 +1,5 @@
 //! The placement seen by this rank: its jobs, its devices, and the places of its environments.
 
-use std::time::Duration;
-
 use jobs::assign::{self, Assignment, Work};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
@@ -13,7 +11,7 @@ use jobs::setup::Setup;
 use tch::Device;
 
 use crate::device::{self, Decision, DeviceRequest, Placed, VisibleDevices, gpu, resolve};
-use crate::env::EnvPlacement;
+use crate::env::Gpu;
 use torchlib::{TorchError, cuda};
 
 /// The placement of the ranks, and this rank's work.
@@ -104,35 +102,16 @@ impl RankPlacement {
         self.work = assign::work(jobs, &self.placement, self.assignment, env.rank);
     }
 
-    /// Returns where the environments of `work` run: each on the GPU of its worker, or on the
-    /// policy's device if nothing is placed.
-    pub fn place(
-        &self,
-        args: &EvalArgs,
-        env: &RankEnv,
-        work: &Work,
-        device: Device,
-    ) -> EnvPlacement {
+    /// Returns the GPUs on which the environments of `work` run: each on that of its worker, or on
+    /// the policy's `device` if nothing is placed.
+    pub fn env_gpus(&self, work: &Work, device: Device) -> Vec<Option<Gpu>> {
         let own = |gpu: usize| match (self.is_placed, self.resources.device(gpu)) {
             (true, Some(index)) => Device::Cuda(index),
             (true, None) => Device::Cpu,
             (false, _) => device,
         };
-        let gpus = work
-            .seats
-            .iter()
-            .map(|seat| gpu::of_machine(own(seat.gpu)))
-            .collect();
-        EnvPlacement {
-            gpus,
-            egl_device: egl(args),
-            rank: env.rank,
-            local_rank: env.local_rank.unwrap_or(env.rank),
-            local_world_size: env.local_world_size,
-            stall_timeout: Duration::from_secs(args.stall_timeout),
-            recycle_after: args.recycle_after,
-            xvfb: args.xvfb,
-        }
+        let seats = work.seats.iter();
+        seats.map(|seat| gpu::of_machine(own(seat.gpu))).collect()
     }
 }
 
@@ -190,18 +169,6 @@ pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<Str
 
 fn part(bytes: ByteSize, ranks: usize) -> ByteSize {
     ByteSize(bytes.0 / (ranks as u64).max(1))
-}
-
-/// Returns the EGL device of all environments if `--egl-device` or `MUJOCO_EGL_DEVICE_ID` sets it.
-fn egl(args: &EvalArgs) -> Option<u32> {
-    let mujoco = || {
-        std::env::var("MUJOCO_EGL_DEVICE_ID")
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
-    };
-    args.egl_device.or_else(mujoco)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use jobs::assign::Work;
 use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;
 use jobs::job::{Job, Status};
@@ -24,6 +25,7 @@ use tcpstore::Store;
 
 use crate::console::{self, Level};
 use crate::device::{Decision, gpu};
+use crate::env::EnvPlacement;
 use crate::eval::Stop;
 use crate::eval::placement::{self, RankPlacement};
 use crate::{env, policy};
@@ -109,6 +111,25 @@ impl RankSetup {
             comparison,
             notes,
         })
+    }
+
+    /// Returns where and how the environments of `work` run.
+    pub fn env_placement(&self, work: &Work) -> EnvPlacement {
+        let (args, env) = (&self.args, &self.env);
+        let mujoco = || {
+            let number = std::env::var("MUJOCO_EGL_DEVICE_ID").ok()?;
+            number.trim().parse().ok()
+        };
+        EnvPlacement {
+            gpus: self.placement.env_gpus(work, self.device.device),
+            egl_device: args.egl_device.or_else(mujoco),
+            rank: env.rank,
+            local_rank: env.local_rank.unwrap_or(env.rank),
+            local_world_size: env.local_world_size,
+            stall_timeout: Duration::from_secs(args.stall_timeout),
+            recycle_after: args.recycle_after,
+            xvfb: args.xvfb,
+        }
     }
 
     /// Opens the rank's journal and notes if a crash left a torn line.

@@ -24,8 +24,6 @@ const WHOLE: Range<u64> = 0..u64::MAX;
 pub struct BlockCut {
     /// The unit of work (`--shard`).
     pub shard: Shard,
-    /// Maximum number of episodes in a block; `None` means as many as the job has environments.
-    pub most: Option<u64>,
     /// Number of ranks.
     pub world_size: usize,
 }
@@ -49,8 +47,7 @@ impl BlockCut {
     fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> LeasedJob {
         let blocks: Arc<[Range<u64>]> = match job.length {
             Length::Episodes(count) if self.is_in_blocks(job) => {
-                let most = self.most.unwrap_or(job.num_envs as u64);
-                blocks(job, count, most, self.world_size).into()
+                blocks(job, count, job.num_envs as u64, self.world_size).into()
             }
             _ => [WHOLE].into(),
         };
@@ -142,7 +139,6 @@ mod tests {
 
     const CUT: BlockCut = BlockCut {
         shard: Shard::Episodes,
-        most: None,
         world_size: 2,
     };
 
@@ -183,12 +179,6 @@ mod tests {
         }
         .tasks(&work, &[]);
         assert_eq!(whole[0].blocks[..], [WHOLE]);
-        let small = BlockCut {
-            most: Some(1),
-            ..CUT
-        }
-        .tasks(&work, &[]);
-        assert_eq!(small[0].blocks.len(), 16);
     }
 
     #[test]

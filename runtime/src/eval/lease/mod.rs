@@ -305,8 +305,8 @@ impl Leases {
     }
 
     /// Gives up a job if blocks of it are still held: it did not run to its end and will not, so no
-    /// rank is to run it. Returns whether that is so.
-    pub fn give_up(&mut self, job: JobIndex) -> bool {
+    /// rank is to run it.
+    pub fn give_up(&mut self, job: JobIndex) {
         let is_held = self.open.keys().any(|(of, _)| *of == job);
         if is_held {
             self.open.retain(|(of, _), _| *of != job);
@@ -314,7 +314,6 @@ impl Leases {
                 self.store.tell(&op);
             }
         }
-        is_held
     }
 
     /// Returns whether the current job is leased in blocks.

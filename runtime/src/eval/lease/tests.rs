@@ -8,9 +8,9 @@ use crate::eval::tests::cable::Cable;
 use crate::eval::tests::leases::{client, client_at, serve, work};
 
 /// The leases of one rank on a store of their own, after the first claim.
-fn open(work: &Work, most: u64, done: &[u64]) -> (tcpstore::Store, Leases, Claim) {
+fn open(work: &Work, done: &[u64]) -> (tcpstore::Store, Leases, Claim) {
     let store = serve();
-    let mut leases = client(&store, 0, std::slice::from_ref(work), most);
+    let mut leases = client(&store, 0, work);
     let claim = claim(&mut leases);
     assert!(leases.hold(&claim, work, true, done));
     (store, leases, claim)
@@ -32,8 +32,8 @@ const JOB: JobIndex = JobIndex(0);
 
 #[test]
 fn blocks_are_taken_as_episodes_are_asked_for() {
-    let work = work(12, 1);
-    let (store, mut leases, first) = open(&work, 4, &[1]);
+    let work = work(12, 1, 4);
+    let (store, mut leases, first) = open(&work, &[1]);
     leases.visit(&work, vec![1], BTreeSet::new());
     assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
     assert_eq!(
@@ -41,7 +41,7 @@ fn blocks_are_taken_as_episodes_are_asked_for() {
         (Some(0), Some(2))
     );
     // Another rank arrives and claims the rest of the job except what is already taken.
-    let mut other = client(&store, 1, std::slice::from_ref(&work), 4);
+    let mut other = client(&store, 1, &work);
     assert_eq!(claim(&mut other).episodes, 3..6);
     assert_eq!(rest(&mut leases), [6, 7, 8, 9, 10, 11]);
     assert_eq!((leases.next_build(), leases.check().is_ok()), (None, true));
@@ -49,8 +49,8 @@ fn blocks_are_taken_as_episodes_are_asked_for() {
 
 #[test]
 fn a_block_is_done_when_all_of_it_is_written() {
-    let work = work(2, 1);
-    let (_store, mut leases, _) = open(&work, 1, &[]);
+    let work = work(2, 1, 1);
+    let (_store, mut leases, _) = open(&work, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
     assert_eq!(rest(&mut leases), [0, 1]);
@@ -64,13 +64,13 @@ fn a_block_is_done_when_all_of_it_is_written() {
 
 #[test]
 fn what_was_taken_over_is_neither_written_nor_begun() {
-    let work = work(12, 1);
-    let (store, mut leases, _) = open(&work, 4, &[]);
+    let work = work(12, 1, 4);
+    let (store, mut leases, _) = open(&work, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
     assert_eq!(leases.next_episode(), Some(0));
     // The rank is restarted while its old process hangs.
-    let mut again = client(&store, 0, std::slice::from_ref(&work), 4);
+    let mut again = client(&store, 0, &work);
     let claims = [(); 7].map(|()| claim(&mut again).episodes);
     assert_eq!(claims[6], 0..3, "what nobody had comes first");
     assert!(!leases.may_write(JOB, 0).unwrap());
@@ -81,8 +81,8 @@ fn what_was_taken_over_is_neither_written_nor_begun() {
 
 #[test]
 fn each_build_has_its_own_blocks() {
-    let work = work(7, 2);
-    let (_store, mut leases, _) = open(&work, 4, &[]);
+    let work = work(7, 2, 4);
+    let (_store, mut leases, _) = open(&work, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     let mut builds = Vec::new();
     while let Some(build) = leases.next_build() {
@@ -93,8 +93,8 @@ fn each_build_has_its_own_blocks() {
 
 #[test]
 fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
-    let work = work(6, 1);
-    let (_store, mut leases, _) = open(&work, 2, &[]);
+    let work = work(6, 1, 2);
+    let (_store, mut leases, _) = open(&work, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
     assert_eq!(rest(&mut leases), [0, 1, 2, 3, 4, 5]);
@@ -112,8 +112,8 @@ fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
 
 /// Returns a rank that has the first of `episodes` blocks of one episode.
 fn begun(port: u16, episodes: u64) -> Leases {
-    let work = work(episodes, 1);
-    let mut leases = client_at(port, 0, std::slice::from_ref(&work), 1);
+    let work = work(episodes, 1, 1);
+    let mut leases = client_at(port, 0, &work);
     let first = claim(&mut leases);
     assert!(leases.hold(&first, &work, true, &[]));
     leases.visit(&work, Vec::new(), BTreeSet::new());

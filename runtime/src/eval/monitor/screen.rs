@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobs::rank_env::RankEnv;
 use serde_json::{Value, json};
 
@@ -33,11 +33,8 @@ pub struct Screen {
 }
 
 enum Show {
-    /// Rank 0 on a terminal.
-    Table {
-        all: MultiProgress,
-        lines: Vec<ProgressBar>,
-    },
+    /// Rank 0 on a terminal: the table is the message of a bar.
+    Table(ProgressBar),
     /// Job, time and steps of the last line.
     Lines {
         last: Option<(String, Instant, u64)>,
@@ -54,10 +51,7 @@ impl Screen {
         let show = match env.rank {
             _ if style.quiet => Show::Quiet,
             _ if !is_terminal || style.json => Show::Lines { last: None },
-            0 => Show::Table {
-                all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4)),
-                lines: Vec::new(),
-            },
+            0 => Show::Table(table()),
             _ => Show::Quiet,
         };
         Self {
@@ -90,7 +84,7 @@ impl Screen {
     /// Shows the whole run.
     pub fn show(&mut self, snapshot: &RunSnapshot, now: Instant) {
         match &mut self.show {
-            Show::Table { all, lines } => draw(all, lines, &snapshot.table(ROWS)),
+            Show::Table(bar) => bar.set_message(snapshot.table(ROWS).join("\n")),
             Show::Lines { .. } if self.told.due(SUMMARY_EVERY, now) => {
                 for line in std::iter::once(&snapshot.summary()).chain(&snapshot.remarks()) {
                     console::say(Level::Info, "[all ranks]", line, whole(snapshot));
@@ -116,11 +110,9 @@ impl Screen {
         } else {
             Level::Info
         };
-        if let Show::Table { all, .. } = &self.show {
+        if let Show::Table(bar) = &self.show {
             console::log(level, line);
-            // Ignored: the terminal may be gone.
-            let _ = all.println(format!("{} {line}", self.label));
-            return;
+            return bar.println(format!("{} {line}", self.label));
         }
         console::say(level, &self.label, line, json!({"rank": self.rank}));
     }
@@ -131,30 +123,23 @@ impl Screen {
             Show::Lines { .. } => {
                 console::say(Level::Info, &self.label, line, facts(self.rank, beat))
             }
-            Show::Table { .. } | Show::Quiet => console::log(Level::Info, line),
+            Show::Table(_) | Show::Quiet => console::log(Level::Info, line),
         }
     }
 
     /// Removes the table before the results are printed.
     pub fn finish(&self) {
-        if let Show::Table { all, lines } = &self.show {
-            lines.iter().for_each(ProgressBar::finish);
-            // Ignored: the terminal may be gone.
-            let _ = all.clear();
+        if let Show::Table(bar) = &self.show {
+            bar.finish_and_clear();
         }
     }
 }
 
-fn draw(all: &MultiProgress, lines: &mut Vec<ProgressBar>, table: &[String]) {
-    while lines.len() < table.len() {
-        let style =
-            ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
-        lines.push(all.add(ProgressBar::new(1)).with_style(style));
-    }
-    let none = String::new();
-    for (index, line) in lines.iter().enumerate() {
-        line.set_message(table.get(index).unwrap_or(&none).clone());
-    }
+fn table() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let target = ProgressDrawTarget::stderr_with_hz(4);
+    ProgressBar::with_draw_target(Some(1), target).with_style(style)
 }
 
 fn facts(rank: usize, beat: &Beat) -> Value {

@@ -112,13 +112,14 @@ impl Evaluation {
             }
             if !orders.allows(work.job.index) {
                 monitor.say(&format!("{} is skipped", work.job.name));
-                queue.after(&work, &mut self.out);
-                continue;
+            } else {
+                self.job(&work, queue.is_leased(&work))?;
+                self.note_policy_files(Duration::ZERO)?;
             }
-            self.job(&work, queue.is_leased(&work))?;
-            self.note_policy_files(Duration::ZERO)?;
-            if !self.out.monitor.is_over() {
-                queue.after(&work, &mut self.out);
+            if let Some(leases) = &mut self.out.leases
+                && !self.out.monitor.is_over()
+            {
+                leases.give_up(work.job.index);
             }
             let has_failed = self.failed.is_some() && !self.run.args.continue_on_error;
             if self.out.monitor.stop.asked() || has_failed {
@@ -341,13 +342,14 @@ fn tracking(run: &RankSetup, monitor: &Monitor) -> Option<Tracking> {
     if args.is_off() {
         return None;
     }
-    Some(Tracking::start(&TrackedRun {
+    let tracking = Tracking::start(&TrackedRun {
         args,
         plan: &run.plan,
         folder: &run.folder,
         world_size: run.env.world_size,
-        others: monitor.meter.others(),
-    }))
+    });
+    tracking.pids().for_each(|pid| monitor.meter.leave_out(pid));
+    Some(tracking)
 }
 
 /// Serves metrics if the command line names a port.

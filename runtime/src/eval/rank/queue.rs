@@ -40,8 +40,6 @@ pub struct JobQueue {
     /// Those of them of which this rank has already run a part: its journal has newer lines than it
     /// has read.
     begun: BTreeSet<JobIndex>,
-    /// Jobs that have failed for good in this rank.
-    given_up: BTreeSet<JobIndex>,
 }
 
 impl JobQueue {
@@ -69,7 +67,6 @@ impl JobQueue {
             left: Vec::new().into_iter(),
             by_job: BTreeMap::new(),
             begun: BTreeSet::new(),
-            given_up: BTreeSet::new(),
         };
         queue.enter(0, run, past, out)?;
         Ok(queue)
@@ -121,16 +118,6 @@ impl JobQueue {
         }
     }
 
-    /// Call it after a job. If blocks of it are still held, the job has failed for good, and no
-    /// rank takes more of it.
-    pub fn after(&mut self, work: &Work, out: &mut Ledger) {
-        let index = work.job.index;
-        let leases = out.leases.as_mut();
-        if leases.is_some_and(|leases| leases.give_up(index)) {
-            self.given_up.insert(index);
-        }
-    }
-
     /// Enters a stage, and begins its leases.
     fn enter(
         &mut self,
@@ -150,7 +137,7 @@ impl JobQueue {
         let env = &run.env;
         if let (Some(leased), Some((host, port))) = (&self.leased, env.master.clone()) {
             let mut leased: Vec<_> = leased.iter().filter_map(part).collect();
-            leased.retain(|work| !self.given_up.contains(&work.job.index));
+            leased.retain(|work| !past.given_up.contains(&work.job.index));
             let prefix = format!("rrun/leases/{}/{}/{stage}", env.run_id, env.round);
             let tasks = cut(run).tasks(&leased, &past.lines);
             let leases = Leases::start(StoreAddr { host, port }, prefix, env.rank, tasks)?;
@@ -227,7 +214,6 @@ impl JobQueue {
 fn cut(run: &RankSetup) -> BlockCut {
     BlockCut {
         shard: run.args.assignment().shard,
-        most: None,
         world_size: run.env.world_size,
     }
 }

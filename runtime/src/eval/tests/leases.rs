@@ -15,9 +15,11 @@ pub fn serve() -> Store {
     Store::connect(&StoreAddr::local(0), 1, true, Duration::from_secs(10)).unwrap()
 }
 
-/// Returns a job with `episodes` episodes in `rebuilds` builds.
-pub fn work(episodes: u64, rebuilds: u64) -> Work {
-    let more = json!({"num_episodes": episodes, "num_rebuilds": rebuilds});
+/// Returns a job with `episodes` episodes in `rebuilds` builds of `num_envs` environments, which is
+/// the size of its blocks at most.
+pub fn work(episodes: u64, rebuilds: u64, num_envs: u64) -> Work {
+    let env = json!({"environment": "reach", "num_envs": num_envs});
+    let more = json!({"num_episodes": episodes, "num_rebuilds": rebuilds, "arena_env_args": env});
     let jobs = crate::eval::tests::jobs([more]);
     let dynamic = Assignment {
         assign: Assign::Dynamic,
@@ -26,18 +28,18 @@ pub fn work(episodes: u64, rebuilds: u64) -> Work {
     assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 0).remove(0)
 }
 
-/// Returns the leases of one of two ranks, in blocks of at most `most` episodes.
-pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
-    client_at(store.port(), rank, work, most)
+/// Returns the leases of one of two ranks.
+pub fn client(store: &Store, rank: usize, work: &Work) -> Leases {
+    client_at(store.port(), rank, work)
 }
 
 /// Works like [`client`], with the store at a port.
-pub fn client_at(port: u16, rank: usize, work: &[Work], most: u64) -> Leases {
+pub fn client_at(port: u16, rank: usize, work: &Work) -> Leases {
     let cut = BlockCut {
         shard: Shard::Episodes,
-        most: Some(most),
         world_size: 2,
     };
     let (addr, prefix) = (StoreAddr::local(port), "leases".to_owned());
-    Leases::start(addr, prefix, rank, cut.tasks(work, &[])).unwrap()
+    let tasks = cut.tasks(std::slice::from_ref(work), &[]);
+    Leases::start(addr, prefix, rank, tasks).unwrap()
 }

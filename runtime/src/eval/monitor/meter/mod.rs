@@ -26,8 +26,6 @@ use crate::eval::monitor::meter::gauge::Gauge;
 mod gauge;
 mod processes;
 
-pub use processes::OtherProcesses;
-
 /// Interval of GPU samples; the driver averages over at most one second.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -46,7 +44,8 @@ struct Shared {
     device: Device,
     /// The NVML handle; `None` without a GPU or if the driver does not answer.
     gauge: OnceLock<Option<Gauge>>,
-    others: OtherProcesses,
+    /// Processes of this one that belong to no environment, such as those of trackers.
+    others: Mutex<BTreeSet<u32>>,
     samples: Mutex<Samples>,
 }
 
@@ -83,7 +82,7 @@ impl Meter {
         let shared = Shared {
             device,
             gauge: OnceLock::new(),
-            others: OtherProcesses::default(),
+            others: Mutex::default(),
             samples: Mutex::default(),
         };
         Self {
@@ -108,9 +107,9 @@ impl Meter {
         };
     }
 
-    /// Returns the list of the processes that are not measured.
-    pub fn others(&self) -> OtherProcesses {
-        self.shared.others.clone()
+    /// Leaves a process and its descendants out of the measurements.
+    pub fn leave_out(&self, pid: u32) {
+        locked(&self.shared.others).insert(pid);
     }
 
     /// Returns the device of the policy.
@@ -149,9 +148,13 @@ impl Drop for Meter {
     }
 }
 
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Shared {
     fn samples(&self) -> MutexGuard<'_, Samples> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.samples)
     }
 
     fn run(&self, ended: &Receiver<()>) {
@@ -172,7 +175,7 @@ impl Shared {
     fn look(&self) {
         let before = *self.samples();
         let own = std::process::id();
-        let others = self.others.pids().clone();
+        let others = locked(&self.others).clone();
         let envs = processes::descendants(own, &others);
         if envs.is_empty() {
             return;

@@ -2,25 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::versions::bytes_in;
-
-/// Processes of this one that belong to no environment, such as those of trackers.
-#[derive(Clone, Debug, Default)]
-pub struct OtherProcesses(Arc<Mutex<BTreeSet<u32>>>);
-
-impl OtherProcesses {
-    /// Leaves a process and its descendants out of the measurements.
-    pub fn add(&self, pid: u32) {
-        self.pids().insert(pid);
-    }
-
-    /// Returns their PIDs.
-    pub fn pids(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Returns all descendants of the process `root`, without `others` and their descendants.
 pub fn descendants(root: u32, others: &BTreeSet<u32>) -> BTreeSet<u32> {

@@ -20,7 +20,6 @@ use report::Report;
 use serde_json::{Value, json};
 
 use crate::clock::{now, unix_seconds};
-use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tracking::point::{Point, Points, RunEnding, last_point};
 use crate::eval::monitor::tracking::python::PythonTracker;
@@ -53,8 +52,6 @@ pub struct TrackedRun<'r> {
     pub folder: &'r RunFolder,
     /// Number of ranks.
     pub world_size: usize,
-    /// Takes the processes of trackers, which are no environments.
-    pub others: OtherProcesses,
 }
 
 /// The trackers of a run.
@@ -93,6 +90,15 @@ impl Tracking {
                 false => END_LIMIT,
             },
         }
+    }
+
+    /// Returns the PIDs of their processes.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        let logs = self.trackers.iter();
+        logs.filter_map(|(_, log)| match log {
+            Log::Events(_) => None,
+            Log::Python(python) => Some(python.worker.pid()),
+        })
     }
 
     /// Logs the state of the run, if it is time to. Returns what the user is to be told.

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::eval::monitor::beat::{Beat, JobTally};
-use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::view::{EarlierResults, RunView};
 
 /// A package `wandb` that writes what it is told to `calls.jsonl`.
@@ -74,7 +73,6 @@ impl Tracked {
             plan: &self.plan,
             folder: &self.folder(),
             world_size: 2,
-            others: OtherProcesses::default(),
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jobs::count::counted;
 use jobs::job::JobIndex;
+use jobs::table::Table;
 use report::stats::Solved;
 
 use crate::eval::monitor::beat::{Beat, JobTally};
@@ -15,6 +16,14 @@ mod tests;
 
 /// Time span over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// What the table has of each rank.
+const HEAD: [&str; 9] = [
+    "rank", "job", "episodes", "solved", "steps/s", "sim", "infer", "left", "device",
+];
+
+/// Letters of the name of a job in the table, at most.
+const WIDEST_NAME: usize = 32;
 
 /// What is known when the launch begins.
 #[derive(Clone, Debug, Default)]
@@ -269,20 +278,12 @@ impl RunSnapshot {
             shown.truncate(rows);
             shown.sort_unstable();
         }
-        let names = shown.iter().map(|rank| &self.ranks[*rank].beat.job);
-        let width = names.map(|name| name.chars().count()).max();
-        let width = width.unwrap_or(0).clamp(3, 32);
-        let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
-        let gpu = if has_gpus { "   gpu" } else { "" };
-        let mut lines = vec![format!(
-            "rank  {:<width$}     episodes  solved   steps/s   sim  infer{gpu}      left  device",
-            "job"
-        )];
-        lines.extend(shown.iter().map(|rank| self.row(*rank, width, has_gpus)));
-        if shown.len() < self.ranks.len() {
+        let left_out = self.ranks.len() - shown.len();
+        let table = Table::new(HEAD, shown.into_iter().map(|rank| self.row(rank)));
+        let mut lines = table.columns(&[0, 2, 3, 4, 5, 6, 7], usize::MAX);
+        if left_out > 0 {
             lines.push(format!(
-                "      … and {} ranks that will be done before them",
-                self.ranks.len() - shown.len()
+                "      … and {left_out} ranks that will be done before them"
             ));
         }
         lines.push(format!(" all  {}", self.summary()));
@@ -291,37 +292,35 @@ impl RunSnapshot {
         lines
     }
 
-    fn row(&self, rank: usize, width: usize, has_gpus: bool) -> String {
+    fn row(&self, rank: usize) -> [String; HEAD.len()] {
         let view = &self.ranks[rank];
         let beat = &view.beat;
-        let job: String = match beat.arrived {
-            true => "done".to_owned(),
-            false => beat.job.chars().take(width).collect(),
-        };
-        let episodes = match beat.of {
-            0 => beat.done.to_string(),
-            of => format!("{}/{of}", beat.done),
-        };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let left = view.left.map_or_else(|| "?".to_owned(), clock);
-        let gpu = match (has_gpus, view.gpu_busy) {
-            (false, _) => String::new(),
-            (true, None) => format!("  {:>4}", "-"),
-            (true, Some(share)) => format!("  {:>4}", percent(share)),
-        };
-        let device = match (beat.gpu_used, beat.gpu_total) {
-            (used, total) if total > 0 => {
-                format!("{} {:.1}/{:.1} GiB", beat.device, gib(used), gib(total))
-            }
-            _ => beat.device.clone(),
-        };
-        format!(
-            "{rank:>4}  {job:<width$}  {episodes:>11}  {:>6}  {:>8}  {:>4}  {:>5}{gpu}  {left:>8}  {device}",
-            beat.solved,
+        let mut device = beat.device.clone();
+        if let Some(share) = view.gpu_busy {
+            device += &format!(" {} busy", percent(share));
+        }
+        if beat.gpu_total > 0 {
+            let (used, total) = (gib(beat.gpu_used), gib(beat.gpu_total));
+            device += &format!(" {used:.1}/{total:.1} GiB");
+        }
+        [
+            format!("{rank:>4}"),
+            match beat.arrived {
+                true => "done".to_owned(),
+                false => beat.job.chars().take(WIDEST_NAME).collect(),
+            },
+            match beat.of {
+                0 => beat.done.to_string(),
+                of => format!("{}/{of}", beat.done),
+            },
+            beat.solved.to_string(),
             short(view.steps_per_s),
             percent(view.sim_busy),
             percent(view.infer_busy),
-        )
+            view.left.map_or_else(|| "?".to_owned(), clock),
+            device,
+        ]
     }
 }
 

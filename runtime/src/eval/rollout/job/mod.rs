@@ -47,10 +47,11 @@ pub fn run(
     out: &mut Ledger,
 ) -> Result<(), Stop> {
     let job = task.job();
-    let mut envs = EnvBuild::make(run, task)?;
-    for note in &envs.notes {
+    let made = make_envs(run, task)?;
+    for note in &made.notes {
         out.say_about(&job.name, note);
     }
+    let mut envs = EnvBuild::new(made.env)?;
     let policy = make_policy(run, task, inference, envs.env.spec(), out)?;
     let latency = StepLatency::new(job, envs.env.spec(), &policy).map_err(Stop::job)?;
     let active = &ActiveJob {
@@ -63,7 +64,7 @@ pub fn run(
     let groups = envs.groups(active.stages());
     let rows = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     inference.warm_up(rows, active.max_batch());
-    let num_episodes = note_start(active, &envs, out)?;
+    let num_episodes = note_start(active, &made.versions, out)?;
     let own: Vec<u64> = task.work.episodes(0..num_episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| task.is_left(**episode)).count();
     let amount = amount(task, envs.env.spec(), out, left as u64);
@@ -88,11 +89,15 @@ pub fn run(
 
 /// Writes the line `job_start`, unless packages that simulate have changed since the job was
 /// started first. Returns the number of episodes; `None` if the job ends after a number of steps.
-fn note_start(active: &ActiveJob, envs: &EnvBuild, out: &mut Ledger) -> Result<Option<u64>, Stop> {
+fn note_start(
+    active: &ActiveJob,
+    versions: &BTreeMap<String, String>,
+    out: &mut Ledger,
+) -> Result<Option<u64>, Stop> {
     let ActiveJob { run, task, .. } = active;
     let job = task.job();
     let num_episodes = active.num_episodes()?;
-    let settings = active.settings(&envs.versions);
+    let settings = active.settings(versions);
     let others = task.other_versions(&settings);
     if !others.is_empty() {
         return Err(Stop::job(format_args!(
@@ -128,7 +133,7 @@ fn run_builds(episodes: &mut EpisodeLoop, known: Vec<(u64, Episodes)>) -> Result
             break;
         }
         if !std::mem::take(&mut is_first) {
-            episodes.envs = EnvBuild::make(run, task)?;
+            episodes.envs = EnvBuild::new(make_envs(run, task)?.env)?;
         }
         episodes.envs.number = number;
         run_build(episodes, of_build)?;
@@ -235,10 +240,6 @@ pub struct GroupInferred {
 pub struct EnvBuild {
     /// The environments.
     pub env: Box<dyn VectorEnv>,
-    /// Versions of the packages that simulate, by name.
-    pub versions: BTreeMap<String, String>,
-    /// Messages for the user about the environments of the job.
-    pub notes: Vec<String>,
     /// Number of the build within the job.
     pub number: u64,
     /// Where the policy's answers go.
@@ -246,33 +247,17 @@ pub struct EnvBuild {
 }
 
 impl EnvBuild {
-    /// Makes the environments of a job, if its inputs are those of the run.
+    /// Takes environments that were made, for the first build.
     ///
     /// # Errors
-    /// Fails if an input was changed or the simulator cannot be started.
-    pub fn make(run: &RankSetup, task: &Task) -> Result<Self, Stop> {
-        check_inputs(run, task.job())?;
-        let no_bell = |err| EnvError::Setup(format!("cannot make an eventfd: {err}"));
-        let job = task.job();
-        let seed = jobs::seed::episode(run.plan.seed, job, 0);
-        let device = run.device.device;
-        let place = run.placement.place(&run.args, &run.env, &task.work, device);
-        let NewEnv {
-            env,
-            versions,
-            ignored,
-            mut notes,
-        } = env::make(job, seed, &place)?;
-        if !ignored.is_empty() {
-            let (name, ignored) = (&job.environment, ignored.join(", "));
-            notes.insert(0, format!("environment `{name}` does not use {ignored}"));
-        }
+    /// Fails if no descriptor is left.
+    pub fn new(env: Box<dyn VectorEnv>) -> Result<Self, Stop> {
+        let inbox = Inbox::new()
+            .map_err(|err| EnvError::Setup(format!("cannot make an eventfd: {err}")))?;
         Ok(Self {
             env,
-            versions,
-            notes,
             number: 0,
-            inbox: Arc::new(Inbox::new().map_err(no_bell)?),
+            inbox: Arc::new(inbox),
         })
     }
 
@@ -299,6 +284,23 @@ impl EnvBuild {
         };
         schedule::groups(self.env.num_envs(), stages, together)
     }
+}
+
+/// Makes the environments of a job, if its inputs are those of the run.
+///
+/// # Errors
+/// Fails if an input was changed or the simulator cannot be started.
+fn make_envs(run: &RankSetup, task: &Task) -> Result<NewEnv, Stop> {
+    let job = task.job();
+    check_inputs(run, job)?;
+    let seed = jobs::seed::episode(run.plan.seed, job, 0);
+    let mut made = env::make(job, seed, &run.env_placement(&task.work))?;
+    if !made.ignored.is_empty() {
+        let (name, ignored) = (&job.environment, made.ignored.join(", "));
+        let note = format!("environment `{name}` does not use {ignored}");
+        made.notes.insert(0, note);
+    }
+    Ok(made)
 }
 
 /// Checks that what is about to be read decides the outcomes as it did when the run was begun.

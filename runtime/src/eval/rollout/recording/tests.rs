@@ -50,8 +50,8 @@ fn written(leases: Option<Leases>, all: Vec<Finished>) -> (Result<(), Stop>, Vec
 
 #[test]
 fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
-    let (work, store) = (work(12, 1), serve());
-    let mut leases = client(&store, 0, std::slice::from_ref(&work), 4);
+    let (work, store) = (work(12, 1, 4), serve());
+    let mut leases = client(&store, 0, &work);
     let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
         panic!("there is work")
     };
@@ -59,7 +59,7 @@ fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
     leases.visit(&work, Vec::new(), BTreeSet::new());
     assert_eq!(leases.next_build(), Some(0));
     // The rank is restarted while its old process hangs, and takes all over.
-    let mut again = client(&store, 0, std::slice::from_ref(&work), 4);
+    let mut again = client(&store, 0, &work);
     for _ in 0..7 {
         again.claim(BTreeSet::new()).unwrap();
     }

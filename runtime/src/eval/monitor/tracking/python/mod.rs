@@ -34,7 +34,8 @@ const MOST_PACKETS: usize = 512;
 /// The process of a tracker.
 pub struct PythonTracker {
     tracker: Tracker,
-    worker: Worker,
+    /// The process itself.
+    pub worker: Worker,
     redaction: Redaction,
     /// Whether videos are uploaded at the end.
     is_uploaded: bool,
@@ -76,7 +77,6 @@ impl PythonTracker {
         let worker = Worker::start(&program, None, Box::new(move |line| log.add(line)));
         let failed = |err| format!("cannot start `{}`: {err}", python.display());
         let worker = worker.map_err(failed)?;
-        run.others.add(worker.pid());
         Ok(Self {
             tracker,
             worker,

@@ -255,40 +255,6 @@ proptest! {
         let expected: BTreeSet<_> = (0..run.lengths.len() as u64).filter(|e| run.is_faulty(*e)).collect();
         prop_assert_eq!(given_up(&run), expected);
     }
-
-    #[test]
-    fn every_episode_runs_exactly_once_however_long_each_takes(
-        lengths in proptest::collection::vec(1usize..12, 0..30), num_envs in 1usize..6, chunk in 1usize..5,
-        stages in 1usize..4
-    ) {
-        let mut ended = Vec::new();
-        for envs in groups(num_envs, stages, alone) {
-            let episodes = deal(0..lengths.len() as u64, num_envs, envs.clone());
-            let mut group = Group::new(anyone(episodes), envs, chunk, None);
-            let mut running = vec![None; num_envs];
-            for _ in 0..1000 {
-                for (env, episode) in group.start(&mut None) {
-                    prop_assert!(running[env.0].replace((episode, 0)).is_none());
-                }
-                for env in group.needs_chunk() {
-                    group.add_chunk(env, Chunk::new(1, vec![0.0; 4]), 0);
-                }
-                let due = group.due();
-                if due.is_empty() { break; }
-                for DueStep { env, .. } in due {
-                    let (episode, steps) = running[env.0].as_mut().unwrap();
-                    *steps += 1;
-                    if *steps == lengths[*episode as usize] {
-                        ended.push(*episode);
-                        running[env.0] = None;
-                        group.end(env);
-                    }
-                }
-            }
-        }
-        ended.sort_unstable();
-        prop_assert_eq!(ended, (0..lengths.len() as u64).collect::<Vec<_>>());
-    }
 }
 
 #[test]
@@ -318,8 +284,8 @@ fn an_environment_with_episodes_of_its_own_is_offered_no_others() {
 
 #[test]
 fn no_lease_is_asked_for_an_offer() {
-    let (work, store) = (work(12, 1), serve());
-    let mut leases = client(&store, 0, std::slice::from_ref(&work), 3);
+    let (work, store) = (work(12, 1, 3), serve());
+    let mut leases = client(&store, 0, &work);
     let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
         panic!("there is work")
     };

@@ -15,6 +15,8 @@ struct VectorRun {
     stages: usize,
     /// Number of actions that are taken from a chunk.
     chunk: usize,
+    /// Whether the copies of a process step together.
+    is_together: bool,
 }
 
 /// An episode under way in a copy.
@@ -75,7 +77,7 @@ impl VectorRun {
         for envs in groups(self.num_envs, self.stages, |env| self.process(env)) {
             let feed = anyone(deal(0..count, self.num_envs, envs.clone()));
             let mut group = Group::new(feed, envs.clone(), self.chunk, steps);
-            group.steps_together = true;
+            group.steps_together = self.is_together;
             loop {
                 let starts = group.start(&mut None);
                 match group.turn(starts) {
@@ -108,7 +110,7 @@ impl VectorRun {
     fn check(&self, world: &World, envs: &Range<usize>, due: &[DueStep], steps: Option<u64>) {
         let has_action = |env: usize| due.iter().any(|due| due.env.0 == env);
         for env in envs.clone().filter(|env| !has_action(*env)) {
-            let moves = self.process(EnvIndex(env)).any(has_action);
+            let moves = self.is_together && self.process(EnvIndex(env)).any(has_action);
             let has_steps = steps.is_none_or(|steps| world.taken[env] < steps);
             let runs = world.copies[env].is_some() && has_steps;
             assert!(!moves || !runs, "environment {env} has no action: {self:?}");
@@ -148,20 +150,29 @@ fn begun(episode: u64) -> Running {
 fn any_run() -> impl Strategy<Value = VectorRun> {
     let lengths = proptest::collection::vec(1usize..12, 1..20);
     let chunk = proptest::sample::select(vec![1usize, 2, 4, 7]);
-    (lengths, 1usize..=12, 1usize..=6, 1usize..=3, chunk).prop_map(
-        |(lengths, num_envs, per_process, stages, chunk)| VectorRun {
-            lengths,
-            num_envs,
-            per_process,
-            stages,
-            chunk,
-        },
+    (
+        lengths,
+        1usize..=12,
+        1usize..=6,
+        1usize..=3,
+        chunk,
+        any::<bool>(),
     )
+        .prop_map(
+            |(lengths, num_envs, per_process, stages, chunk, is_together)| VectorRun {
+                lengths,
+                num_envs,
+                per_process,
+                stages,
+                chunk,
+                is_together,
+            },
+        )
 }
 
 proptest! {
     #[test]
-    fn copies_that_step_together_run_the_episodes_of_a_plain_loop(run in any_run()) {
+    fn copies_run_the_episodes_of_a_plain_loop_each_once(run in any_run()) {
         let ended = run.run(None).ended;
         let expected: BTreeMap<_, _> =
             (0..run.lengths.len() as u64).map(|episode| (episode, run.plain_loop(episode))).collect();
@@ -169,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn copies_that_step_together_do_not_wait_for_one_whose_steps_are_used_up(
+    fn copies_do_not_wait_for_one_whose_steps_are_used_up(
         run in any_run(), steps in 0u64..40
     ) {
         let World { ended, taken, .. } = run.run(Some(steps));
@@ -183,7 +194,7 @@ proptest! {
     fn a_process_whose_copies_step_together_is_in_one_group(
         num_envs in 0usize..30, per_process in 1usize..9, stages in 1usize..6
     ) {
-        let run = VectorRun { lengths: vec![1], num_envs, per_process, stages, chunk: 1 };
+        let run = VectorRun { lengths: vec![1], num_envs, per_process, stages, chunk: 1, is_together: true };
         let groups = groups(num_envs, stages, |env| run.process(env));
         prop_assert!(groups.len() <= stages);
         prop_assert!(groups.iter().all(|group| run.process(EnvIndex(group.start)).start == group.start));

@@ -1,5 +1,3 @@
-mod load;
-
 use super::*;
 use crate::eval::tests::cable::Cable;
 use crate::eval::tests::leases::serve;
@@ -211,4 +209,29 @@ fn the_guide_of_many_ranks_knows_the_progress_of_each() {
     let steps: Vec<u64> = peers[0].beats().map(|beat| beat.steps).collect();
     assert_eq!(steps, (0..world as u64).collect::<Vec<_>>());
     assert_eq!(peers[1].beats().count(), 0, "it reads the overview only");
+}
+
+#[test]
+fn up_to_2048_ranks_have_a_heartbeat_each_second_and_no_rank_waits_for_long() {
+    assert_eq!([1, 16, 2048].map(pace), [Duration::from_secs(1); 3]);
+    assert_eq!(pace(4096), Duration::from_secs(2));
+    assert_eq!(pace(16_384), Duration::from_secs(8));
+    assert_eq!(pace(usize::MAX), Duration::from_secs(10));
+}
+
+#[test]
+fn ranks_of_a_node_that_died_are_lost_in_a_small_overview() {
+    let (world, start, minute) = (16_384, now(), Duration::from_secs(60));
+    let (later, mut watch) = (start + minute * 2, Watch::new(world, start));
+    for rank in 0..world - 64 {
+        watch.on(rank, arrived(), later);
+    }
+    let overview = watch.overview(1, later, STILL);
+    let bytes = serde_json::to_vec(&overview).unwrap().len();
+    assert!(bytes < 2000, "each rank that waits reads its {bytes} bytes");
+    let mut outlook = Outlook::new(later);
+    outlook.on(overview, later);
+    let lost = outlook.lost(later, minute);
+    assert_eq!(lost, (world - 64..world).collect::<Vec<_>>());
+    assert!(outlook.settled(world, later, minute));
 }
