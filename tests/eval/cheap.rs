@@ -1,25 +1,22 @@
-//! Tests of environments that cost less than the way to them: their processes begin episodes by
-//! themselves, and several journal lines share a sync.
+//! Tests of environments that cost less than the way to them: several share a process, and several
+//! journal lines share a sync.
 
 use std::collections::BTreeSet;
 
-use jobs::episode::Episode;
 use serde_json::{Value, json};
 
 use crate::eval::command::Eval;
 use crate::eval::given::{Gate, named, seed, toy};
 use crate::eval::resume::kill_all;
 
-/// Returns an evaluation without files beside the journal, whose episodes begin in the process of
-/// the simulator.
+/// Returns an evaluation without files beside the journal.
 fn cheap(args: Value, episodes: u64) -> Eval {
     Eval::new(&[named("toy", episodes, toy(args))]).words(&["--export-mode=none"])
 }
 
 #[test]
 fn results_are_the_same_however_many_copies_a_process_has() {
-    // A process that is replaced begins no episode by itself.
-    let alone = cheap(json!({"num_envs": 1, "recycle_after": 1000}), 23).finished();
+    let alone = cheap(json!({"num_envs": 1}), 23).finished();
     assert_eq!(alone.outcomes().len(), 23);
     for (num_envs, per_process) in [(4, 4), (5, 2)] {
         let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
@@ -30,14 +27,6 @@ fn results_are_the_same_however_many_copies_a_process_has() {
             "{num_envs} in processes of {per_process}"
         );
     }
-}
-
-#[test]
-fn a_video_shows_the_first_image_of_every_episode() {
-    let eval = cheap(json!({"num_envs": 2}), 6).with_video().finished();
-    let frames = |episode: Episode| episode.video.map(|video| video.frames);
-    let frames: Vec<_> = eval.episodes().into_iter().map(frames).collect();
-    assert_eq!(frames, [Some(6); 6]);
 }
 
 #[test]

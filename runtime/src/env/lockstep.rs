@@ -62,7 +62,6 @@ impl<E: VectorEnv> Lockstep<E> {
         let work = actions.iter().map(|(env, action)| {
             let command = Command::Step {
                 action: action.clone(),
-                next: None,
                 render,
             };
             (*env, command)

@@ -256,21 +256,9 @@ pub enum Command {
     Step {
         /// The action, `[action.names.len()]`, clamped to its range.
         action: Vec<f32>,
-        /// The episode that the copy may begin without another command if the step terminates or
-        /// truncates the one before, without images: see [`Answer::Last`].
-        next: Option<NextEpisode>,
         /// Whether images are rendered.
         render: Render,
     },
-}
-
-/// An episode that a copy may begin by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NextEpisode {
-    /// Seed of all randomness in the episode.
-    pub seed: u64,
-    /// Number of the episode in the job.
-    pub episode: u64,
 }
 
 /// The answer to a command.
@@ -280,14 +268,6 @@ pub enum Answer {
     Reset(Result<Observation, EnvError>),
     /// The result of a step.
     Step(Result<Step, EnvError>),
-    /// The result of a step after which the copy begins the episode that was offered with the
-    /// command. A [`Answer::Reset`] follows.
-    Last {
-        /// The result of the step.
-        step: Result<Step, EnvError>,
-        /// Number of the episode that begins.
-        next: u64,
-    },
 }
 
 impl Answer {
@@ -312,9 +292,8 @@ pub trait VectorEnv {
     fn num_envs(&self) -> usize;
 
     /// Sends commands to copies and returns at once; copies without a command do nothing,
-    /// except as [`VectorEnv::steps_together`] says. Each command is answered once, in any order; a
-    /// step after which the copy begins the episode that it was offered, twice. Only environments
-    /// that take offers do so. A copy has at most one command at a time.
+    /// except as [`VectorEnv::steps_together`] says. Each command is answered once, in any
+    /// order. A copy has at most one command at a time.
     ///
     /// The initial state of an episode is a function of the seed alone: not of the copy, of
     /// `num_envs`, or of what the copy did before.
@@ -340,11 +319,6 @@ pub trait VectorEnv {
     /// Returns whether the copies of a process only step together. Then a copy that gets no action
     /// while another of its process steps takes one that nobody chose.
     fn steps_together(&self) -> bool {
-        false
-    }
-
-    /// Returns whether copies begin episodes by themselves, see [`Command::Step`].
-    fn takes_offers(&self) -> bool {
         false
     }
 

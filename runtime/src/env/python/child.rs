@@ -8,10 +8,6 @@
 //!
 //! Commands wait in `held` until the process can take them. Those that arrive together are sent
 //! together: copies of a VectorEnv step at once.
-//!
-//! A step may carry an offer: the episode that its copy begins if the step ends the one before. The
-//! process answers the steps of a batch, then resets the copies that have taken an offer, and
-//! answers these resets. So whatever a reset does, the end of the episode before it is known.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,8 +20,8 @@ use crate::env::python::copy::CopyState;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::memory::{CALLS, CopyMemory};
-use crate::env::python::message::{Entry, replies};
-use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Render};
+use crate::env::python::message::{Entry, EpisodeId, replies};
+use crate::env::{Answer, Command, EnvError, EnvIndex, Render};
 use crate::python::{Cause, Loss, Ready, Said, Worker};
 
 /// How the stages begin in which a start tries a reset, in `rrun_worker.py`.
@@ -209,7 +205,7 @@ impl Child {
         for copy in &mut self.copies {
             let env = copy.env;
             match (copy.doing.take(), copy.episode.take()) {
-                (Some(entry), _) if entry.is_step => {
+                (Some(entry), _) if entry.is_step() => {
                     host.answers.push((env, Answer::Step(Err(lost(env)))));
                 }
                 (Some(_), _) => host.answers.push((env, Answer::Reset(Err(lost(env))))),
@@ -360,23 +356,19 @@ impl Child {
         }
         let (mut entries, mut body) = (Vec::with_capacity(self.held.len()), Vec::new());
         for (local, command) in self.held.drain(..) {
-            let (is_step, render, episode) = match command {
+            let (render, episode) = match command {
                 Command::Reset {
                     seed,
                     episode,
                     render,
-                } => (false, render, Some(NextEpisode { seed, episode })),
-                Command::Step { next, render, .. } => {
-                    (true, render, next.filter(|_| host.takes_offers()))
-                }
+                } => (render, Some(EpisodeId { seed, episode })),
+                Command::Step { render, .. } => (render, None),
             };
             let entry = Entry {
                 sequence: 0,
                 local: local as u16,
-                is_step,
                 slot: (render == Render::Yes).then(|| memory.next_slot(local)),
                 episode,
-                follows: false,
             };
             entry.put(&mut body);
             self.copies[local].begin(entry);
@@ -396,7 +388,6 @@ impl Child {
     }
 
     /// Forwards the next answers of the oldest unanswered request, in the order of its entries.
-    /// Those of the episodes that its copies have begun by themselves come last.
     fn answer(
         &mut self,
         sequence: u32,
@@ -430,13 +421,6 @@ impl Child {
             let seen = memory.observe(hello, &bytes, (&entry, &reply), &copy.language);
             let answer = copy.answered(&reply, seen, memory.action(&bytes), host);
             self.served += u64::from(!reply.is_step);
-            if let Some(begun) = entry.followed_by(&reply) {
-                let later = self
-                    .sent
-                    .iter()
-                    .position(|entry| entry.sequence != sequence);
-                self.sent.insert(later.unwrap_or(self.sent.len()), begun);
-            }
             host.answers.push((copy.env, answer));
         }
         Ok(())

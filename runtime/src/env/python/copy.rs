@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::env::python::host::Host;
-use crate::env::python::message::{Entry, Reply};
-use crate::env::{Answer, EnvError, EnvIndex, NextEpisode, Observation, Step};
+use crate::env::python::message::{Entry, EpisodeId, Reply};
+use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
 
 /// One copy of an environment.
 pub struct CopyState {
@@ -24,7 +24,7 @@ pub struct CopyState {
 #[derive(Clone, Copy)]
 pub struct RunningEpisode {
     /// Number and seed of the episode.
-    pub id: NextEpisode,
+    pub id: EpisodeId,
     /// Number of steps that were commanded.
     pub steps: u64,
     /// True if it has ended.
@@ -47,15 +47,15 @@ impl CopyState {
     pub fn begin(&mut self, entry: Entry) {
         self.doing = Some(entry);
         match (&mut self.episode, entry.episode) {
-            (episode, Some(id)) if !entry.is_step => {
+            (episode, Some(id)) => {
                 *episode = Some(RunningEpisode {
                     id,
                     steps: 0,
                     is_over: false,
                 });
             }
-            (Some(episode), _) => episode.steps += 1,
-            (None, _) => {}
+            (Some(episode), None) => episode.steps += 1,
+            (None, None) => {}
         }
     }
 
@@ -73,7 +73,7 @@ impl CopyState {
         processed_action: Vec<f32>,
         host: &Host,
     ) -> Answer {
-        let entry = self.doing.take();
+        self.doing = None;
         if let Some(episode) = &mut self.episode {
             let is_solved = reply.success && host.settings.given.end_on_success;
             episode.is_over = reply.terminated || reply.truncated || is_solved;
@@ -82,7 +82,7 @@ impl CopyState {
         if !reply.is_step {
             return Answer::Reset(observation);
         }
-        let step = observation.map(|observation| Step {
+        Answer::Step(observation.map(|observation| Step {
             observation,
             processed_action,
             out_of_bounds: reply.out_of_bounds,
@@ -90,20 +90,13 @@ impl CopyState {
             success: reply.success,
             terminated: reply.terminated,
             truncated: reply.truncated,
-        });
-        let follows = entry.and_then(|entry| entry.followed_by(reply));
-        let Some((begun, next)) = follows.and_then(|begun| Some((begun, begun.episode?))) else {
-            return Answer::Step(step);
-        };
-        self.begin(begun);
-        let next = next.episode;
-        Answer::Last { step, next }
+        }))
     }
 
     fn fault(&mut self, reason: &str, host: &Host) -> EnvError {
         let (rank, job) = (host.config.rank, &host.settings.job);
         let when = self.episode.take().map_or(String::new(), |episode| {
-            let NextEpisode { seed, episode: id } = episode.id;
+            let EpisodeId { seed, episode: id } = episode.id;
             match episode.steps {
                 0 => format!("at the reset of episode {id}, seed {seed}; "),
                 steps => format!("at step {steps} of episode {id}, seed {seed}; "),

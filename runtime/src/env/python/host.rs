@@ -256,13 +256,6 @@ impl Host {
         own.or(self.config.recycle_after)
     }
 
-    /// Returns whether copies may begin episodes by themselves. Those of a VectorEnv are reset
-    /// together, and a process that is replaced after some episodes has to come to an end between
-    /// two.
-    pub fn takes_offers(&self) -> bool {
-        self.recycle_after().is_none() && self.hello.as_ref().is_some_and(|hello| !hello.together)
-    }
-
     /// Returns a sentence about a process that is lost, with what it was doing.
     pub fn told(&self, reason: &str, doing: &str) -> String {
         let (rank, job) = (self.config.rank, &self.settings.job);

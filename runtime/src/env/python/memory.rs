@@ -2,7 +2,7 @@
 //! how they are read.
 //!
 //! ```text
-//! copy now, call now | copy 0: action, state, state of the next episode, images, images | copy 1 …
+//! copy now, call now | copy 0: action, state, images, images | copy 1 …
 //! ```
 //!
 //! The process counts the places in the same way (`rrun_worker.py`). Each command names the one of
@@ -43,9 +43,7 @@ struct Layout {
     copy: usize,
     numbers: usize,
     action: Range<usize>,
-    /// The state vectors, and those of the first observation of an episode that the copy has begun
-    /// by itself.
-    states: [Vec<Range<usize>>; 2],
+    states: Vec<Range<usize>>,
     cameras: [Vec<Range<usize>>; SLOTS],
 }
 
@@ -53,11 +51,9 @@ impl Layout {
     fn new(hello: &Hello, copies: usize) -> Result<Self, String> {
         let (mut free, shown) = (Places::default(), &hello.interface);
         let action = free.take(shown.action.names.len() * 4);
-        let mut vectors = || -> Vec<_> {
-            let lengths = shown.state.iter().map(|(_, length)| length * 4);
-            lengths.map(|bytes| free.take(bytes)).collect()
-        };
-        let (states, numbers) = ([vectors(), vectors()], free.0);
+        let lengths = shown.state.iter().map(|(_, length)| length * 4);
+        let states = lengths.map(|bytes| free.take(bytes)).collect();
+        let numbers = free.0;
         let mut images = || -> Vec<_> {
             let cameras = shown.cameras.iter().map(|camera| {
                 let (height, width) = (camera.height, camera.width);
@@ -192,8 +188,7 @@ impl CopyMemory {
             return Err(reason.clone());
         }
         let mut state = BTreeMap::new();
-        let ranges = &self.layout.states[usize::from(entry.follows)];
-        for ((name, _), range) in hello.interface.state.iter().zip(ranges) {
+        for ((name, _), range) in hello.interface.state.iter().zip(&self.layout.states) {
             let numbers = numbers(&bytes[range.clone()]);
             if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
                 let found = format!("{} as number {at} of state `{name}`", numbers[at]);
@@ -277,9 +272,9 @@ mod tests {
                 let begin = layout.begin(copy);
                 prop_assert_eq!(&layout.action, &(0..dim * 4));
                 let images = || layout.cameras.iter().flatten();
-                let parts = layout.states.iter().flatten().chain([&layout.action]).chain(images());
+                let parts = layout.states.iter().chain([&layout.action]).chain(images());
                 ranges.extend(parts.map(|part| begin + part.start..begin + part.end));
-                prop_assert!(layout.states.iter().flatten().all(|part| part.end <= layout.numbers));
+                prop_assert!(layout.states.iter().all(|part| part.end <= layout.numbers));
                 prop_assert!(images().all(|part| part.end <= layout.copy));
             }
             ranges.sort_by_key(|range| range.start);

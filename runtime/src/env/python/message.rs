@@ -5,7 +5,16 @@
 
 use serde::Deserialize;
 
-use crate::env::{Feedback, NextEpisode};
+use crate::env::Feedback;
+
+/// An episode that a copy begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpisodeId {
+    /// Seed of all randomness in the episode.
+    pub seed: u64,
+    /// Number of the episode in the job.
+    pub episode: u64,
+}
 
 /// A command that a copy was sent. The action, if any, is in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +23,21 @@ pub struct Entry {
     pub sequence: u32,
     /// Index of the copy within the process.
     pub local: u16,
-    /// The command: a step, or a reset.
-    pub is_step: bool,
     /// The place for images, if they are needed.
     pub slot: Option<u8>,
-    /// The episode of a reset, or the one that is offered with a step.
-    pub episode: Option<NextEpisode>,
-    /// True for the reset of an episode that the copy has begun by itself.
-    pub follows: bool,
+    /// The episode of a reset; `None` for a step.
+    pub episode: Option<EpisodeId>,
 }
 
 impl Entry {
+    /// Returns whether the command is a step, not a reset.
+    pub fn is_step(&self) -> bool {
+        self.episode.is_none()
+    }
+
     /// Appends the entry to the body of a request.
     pub fn put(&self, body: &mut Vec<u8>) {
-        let kind = u8::from(self.is_step) + u8::from(self.is_step && self.episode.is_some());
+        let kind = u8::from(self.is_step());
         let (seed, episode) = self.episode.map_or((0, 0), |it| (it.seed, it.episode));
         body.extend(self.local.to_ne_bytes());
         let slot = self.slot.map_or(0, |slot| slot + 1);
@@ -36,22 +46,10 @@ impl Entry {
         body.extend(episode.to_ne_bytes());
     }
 
-    /// Returns the reset that follows the reply without another command: the step has ended its
-    /// episode, and another was offered.
-    pub fn followed_by(&self, reply: &Reply) -> Option<Self> {
-        let ends = self.is_step && (reply.terminated || reply.truncated);
-        (ends && self.episode.is_some()).then_some(Self {
-            is_step: false,
-            slot: None,
-            follows: true,
-            ..*self
-        })
-    }
-
     /// Returns whether a reply can be that to this command.
     pub fn fits(&self, reply: &Reply) -> bool {
         let is_rendered = self.slot.is_some() == reply.rendered || reply.told.wrong.is_some();
-        (self.local, self.is_step) == (reply.local, reply.is_step) && is_rendered
+        (self.local, self.is_step()) == (reply.local, reply.is_step) && is_rendered
     }
 }
 
@@ -212,54 +210,25 @@ mod tests {
         }
     }
 
-    /// Returns the command of copy 1 for episode 4.
-    fn entry(is_step: bool) -> Entry {
-        let (seed, episode) = (3, 4);
-        Entry {
-            sequence: 0,
-            local: 1,
-            is_step,
-            slot: Some(0),
-            episode: Some(NextEpisode { seed, episode }),
-            follows: false,
-        }
-    }
-
-    fn packed(entry: &Entry) -> Vec<u8> {
-        let mut body = Vec::new();
-        entry.put(&mut body);
-        body
-    }
-
     #[test]
     fn a_command_has_24_bytes() {
-        let packet = packed(&entry(false));
+        let packed = |episode| {
+            let entry = Entry {
+                sequence: 0,
+                local: 1,
+                slot: Some(0),
+                episode,
+            };
+            let mut body = Vec::new();
+            entry.put(&mut body);
+            body
+        };
+        let (seed, episode) = (3, 4);
+        let packet = packed(Some(EpisodeId { seed, episode }));
         let native = cfg!(target_endian = "little");
         assert_eq!(packet.len(), 24);
         assert!(!native || packet[..8] == [1, 0, 0, 1, 0, 0, 0, 0]);
         assert!(!native || (packet[8], packet[16]) == (3, 4));
-    }
-
-    #[test]
-    fn a_step_with_an_offer_is_followed_by_a_reset_if_it_ends_its_episode() {
-        let (step, reset) = (entry(true), entry(false));
-        assert_eq!(packed(&step)[2], 2, "the kind of the entry");
-        let reply = |truncated| Reply {
-            local: 1,
-            is_step: true,
-            truncated,
-            ..Reply::default()
-        };
-        let (slot, follows) = (None, true);
-        let begun = Entry {
-            slot,
-            follows,
-            ..reset
-        };
-        assert_eq!(step.followed_by(&reply(true)), Some(begun));
-        assert_eq!(step.followed_by(&reply(false)), None);
-        let episode = None;
-        assert_eq!(Entry { episode, ..step }.followed_by(&reply(true)), None);
-        assert_eq!(reset.followed_by(&reply(true)), None);
+        assert_eq!(packed(None)[2], 1, "the kind of a step");
     }
 }

@@ -171,10 +171,6 @@ impl VectorEnv for PythonEnv {
         self.steps_together
     }
 
-    fn takes_offers(&self) -> bool {
-        self.processes.host.takes_offers()
-    }
-
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         // The simulators open their renderers themselves, at the first image.
         Ok(self

@@ -223,12 +223,6 @@ impl Leases {
         Some(())
     }
 
-    /// Returns the next episode of the current build for any free environment, as far as the rank
-    /// holds leases for it.
-    pub fn queued(&mut self) -> Option<u64> {
-        self.visit.as_mut()?.queue.pop_front()
-    }
-
     /// Returns the episodes of the current build that have to run alone.
     pub fn apart(&mut self) -> Vec<u64> {
         let visit = self.visit.as_mut();

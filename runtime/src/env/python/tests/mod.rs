@@ -9,14 +9,13 @@ use rig::root;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::env::{Answer, Lockstep, Observation, Render, Step};
+use crate::env::{Lockstep, Observation, Render, Step};
 
 mod company;
 mod failures;
 mod fork_server;
 mod hostile;
 mod many;
-mod offers;
 mod place;
 mod seen;
 mod starts;

@@ -2,13 +2,12 @@
 
 Requests and answers have entries, in the machine's byte order:
 
-    request  each: u16 copy, u8 reset 0 / step 1 / step with an offer 2, u8 place of the pictures from 1 on or 0 without, u32 -, u64 seed, u64 episode
-             An offer is the episode that the copy begins if the step ends the one before. Its answer follows in a second packet with the same sequence, a reset 0.
+    request  each: u16 copy, u8 reset 0 / step 1, u8 place of the pictures from 1 on or 0 without, u32 -, u64 seed, u64 episode
     answer   each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
              They come in the order of the commands, in as many packets as they need.
              After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
 
-Shared memory has 64 bytes with the copy and the call that are under way, each a u32, and for each copy: action, states, states of an episode that was offered, pictures in two places. The other side may still look at those in the place that it does not name.
+Shared memory has 64 bytes with the copy and the call that are under way, each a u32, and for each copy: action, states, pictures in two places. The other side may still look at those in the place that it does not name.
 
 Python 3.8 and gymnasium's interface are enough: simulators are old.
 """
@@ -28,7 +27,7 @@ from rrun_values import flag, reward_of
 from rrun_success import Success
 
 ENTRY, ANSWER = struct.Struct("=HBB4xQQ"), struct.Struct("=HBBfI")
-RESET, STEP, OFFER = 0, 1, 2
+RESET, STEP = 0, 1
 SLOTS = 2  # places for the pictures of a copy
 SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
@@ -59,8 +58,6 @@ class Place:
         floats = lambda count: np.frombuffer(memory, np.float32, count, places.take(4 * count))
         self.action = floats(worker.action.size)
         self.vectors = [floats(state.size) for state in worker.states]
-        # What an episode that was offered shows first: the end of the one before may not have been read yet.
-        self.next_vectors = [floats(state.size) for state in worker.states]
         shapes = [(camera.height, camera.width, 3) for camera in worker.cameras]
         bytes_of = lambda size: np.frombuffer(memory, np.uint8, size, places.take(size))
         self.pictures = [[bytes_of(math.prod(shape)).reshape(shape) for shape in shapes] for _ in range(SLOTS)]
@@ -71,7 +68,6 @@ class Worker:
         self.host, self.config, self.notes = host, config, []
         self.is_hertz_assumed = False
         self.calls = None  # shared words: copy, call
-        self.offered = []  # entries of episodes that begin after the batch
         self.current = NOBODY
 
     # --- start ----------------------------------------------------------------------------------------------------------
@@ -197,10 +193,6 @@ class Worker:
             if self.calls is None:
                 self.attach()
             self.reply(sequence, work(ENTRY.iter_unpack(entries)))
-            if self.offered:
-                # After the answers: whatever these resets do, the steps before them are told.
-                begun, self.offered = self.offered, []
-                self.reply(sequence, self.begin(begun))
         self.copies.close()
 
     def reply(self, sequence, made):
@@ -223,26 +215,15 @@ class Worker:
     def separately(self, entries):
         for local, kind, render, seed, episode in entries:
             if kind == RESET:
-                yield self.reset_alone(local, render, seed, episode, self.places[local].vectors)
+                self.call(local, "reset")
+                self.copies.look(local, bool(render))
+                observation, info = self.reset_one(local, seed & SEED_BITS, episode)
+                yield self.begun(local, (observation, None, info, render))
                 continue
             self.call(local, "step")
             self.copies.look(local, bool(render))
             action, outside = self.action.decode(self.places[local].action)
-            answer = self.stepped(local, self.copies.step(local, action), None, (render, outside))
-            if kind == OFFER and answer[2] & (TERMINATED | TRUNCATED):
-                self.offered.append((local, seed, episode))
-            yield answer
-
-    def begin(self, offered):
-        """The episodes that were offered to copies whose own has ended; nobody looks at their pictures."""
-        for local, seed, episode in offered:
-            yield self.reset_alone(local, 0, seed, episode, self.places[local].next_vectors)
-
-    def reset_alone(self, local, render, seed, episode, vectors):
-        self.call(local, "reset")
-        self.copies.look(local, bool(render))
-        observation, info = self.reset_one(local, seed & SEED_BITS, episode)
-        return self.begun(local, (observation, None, info, render), vectors)
+            yield self.stepped(local, self.copies.step(local, action), None, (render, outside))
 
     def together(self, entries):
         entries = list(entries)
@@ -263,7 +244,7 @@ class Worker:
             observation, info = self.copies.reset({local: resets[local][1] for local in group}, options)
             for local in group:
                 shown = observation, local, info, resets[local][0]
-                answers[local] = self.begun(local, shown, self.places[local].vectors)
+                answers[local] = self.begun(local, shown)
         return [answers[entry[0]] for entry in entries]
 
     def groups(self, resets):
@@ -272,19 +253,19 @@ class Worker:
             return [[local] for local in resets]
         return [list(resets)] if resets else []
 
-    def begun(self, local, shown, vectors):
+    def begun(self, local, shown):
         self.steps[local] = 0
         try:
-            return self.seen_first(local, *shown, vectors)
+            return self.seen_first(local, *shown)
         except Wrong as wrong:
             self.told[local] = None  # its words are not on the way
             return refusal(local, RESET, wrong)
 
-    def seen_first(self, local, observation, row, info, render, vectors):
+    def seen_first(self, local, observation, row, info, render):
         text = self.words(observation, row, info, lambda name: self.copies.attribute(local, name))
         new = text != self.told[local]
         self.told[local] = text
-        self.write(local, observation, row, render, vectors)
+        self.write(local, observation, row, render)
         return local, RESET, RENDERED if render else 0, 0.0, self.feedback.begun(text if new else None, local)
 
     def outcome(self, values, row):
@@ -303,14 +284,14 @@ class Worker:
         reward, terminated, truncated = self.outcome(values, row)
         self.steps[local] += 1
         truncated = truncated or self.steps[local] >= self.limit
-        self.write(local, values[0], row, render, self.places[local].vectors)
+        self.write(local, values[0], row, render)
         success = self.success(reward, terminated, terminated or truncated, values[4], row)
         flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0) | outside * OUT_OF_BOUNDS
         return local, STEP, flags, reward, self.feedback.stepped(values[4], row)
 
-    def write(self, local, observation, row, render, vectors):
+    def write(self, local, observation, row, render):
         self.calls[1] = CALLING["observation"]
-        for state, view in zip(self.states, vectors):
+        for state, view in zip(self.states, self.places[local].vectors):
             state.write(observation, row, view)
         if not render:
             return

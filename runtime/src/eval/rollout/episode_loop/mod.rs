@@ -15,7 +15,7 @@
 
 mod turn;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -60,9 +60,6 @@ pub struct EpisodeLoop<'a> {
     retries: Retries,
     /// Those of them that start again and the user was not told about.
     restarts: Vec<EnvLost>,
-    /// Episodes that were offered to an environment, whose starts are in the journal, and that have
-    /// not begun.
-    announced: BTreeSet<u64>,
     /// Pictures for the page of the run, if there is one.
     pictures: Option<LivePictures>,
 }
@@ -89,7 +86,6 @@ impl<'a> EpisodeLoop<'a> {
             failures: FailedRows::default(),
             retries: Retries::default(),
             restarts: Vec::new(),
-            announced: BTreeSet::new(),
             pictures,
         }
     }
@@ -113,7 +109,6 @@ impl<'a> EpisodeLoop<'a> {
     pub fn run(&mut self, episodes: &Episodes) -> Result<(), Stop> {
         self.groups = self.groups(episodes);
         self.retries = Retries::new(self.active.run.args.env_restarts);
-        self.announced.clear();
         let result = self.turns();
         self.groups.clear();
         // What follows may take long without an answer: another build, or the end of the files.
@@ -131,9 +126,7 @@ impl<'a> EpisodeLoop<'a> {
     /// Returns an error if the journal cannot be written.
     pub fn give_up(&mut self, episode: u64, deaths: u32) -> Result<(), Stop> {
         let reason = format!("its rank died {deaths} times while it was under way");
-        let mut live = LiveEpisode::new(episode);
-        live.line.seed = self.active.seed(episode);
-        self.errored(live, EnvIndex(0), reason)
+        self.errored(LiveEpisode::new(episode), EnvIndex(0), reason)
     }
 
     /// Writes the journal line of an episode that an error ended.
@@ -232,9 +225,7 @@ impl<'a> EpisodeLoop<'a> {
 
     /// Takes an answer, and starts the next turn of its group if it is the last of this one.
     fn on_answer(&mut self, env: EnvIndex, answer: Answer) -> Result<(), Stop> {
-        if !matches!(answer, Answer::Last { .. }) {
-            self.out.totals.sim_busy.end(now());
-        }
+        self.out.totals.sim_busy.end(now());
         let mut groups = self.groups.iter();
         let Some(index) = groups.position(|group| group.envs.contains(&env.0)) else {
             return Ok(());

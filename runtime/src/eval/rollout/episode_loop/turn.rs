@@ -12,7 +12,7 @@ use jobs::latency;
 use jobs::time::rfc3339;
 
 use crate::clock::now;
-use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Observation, Render, Step};
+use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step};
 use crate::eval::Stop;
 use crate::eval::monitor::Event;
 use crate::eval::rollout::episode::{Ending, LiveEpisode};
@@ -41,12 +41,11 @@ impl EpisodeLoop<'_> {
         };
         match self.groups[index].turn(starts) {
             Turn::Infer(needs_chunk) => self.infer(index, needs_chunk),
-            Turn::Act { starts, mut due } => {
+            Turn::Act { starts, due } => {
                 let mut commands = Vec::with_capacity(starts.len() + due.len());
                 for (env, episode) in starts {
-                    commands.push((env, self.reset(index, env, episode)?));
+                    commands.push((env, self.reset(env, episode)?));
                 }
-                self.offer(index, &mut due)?;
                 commands.extend(due.iter().map(|due| self.step(due)));
                 self.send(index, commands, due);
             }
@@ -83,7 +82,7 @@ impl EpisodeLoop<'_> {
         Some(PolicyRow {
             env,
             episode: live.line.episode,
-            seed: live.line.seed,
+            seed: self.active.seed(live.line.episode),
             inference: live.line.infer_calls,
             window: live.window.clone(),
             continues: steps.map(|steps| Continuation { steps, delay }),
@@ -92,13 +91,10 @@ impl EpisodeLoop<'_> {
     }
 
     /// Notes the start of an episode, and returns the command for it.
-    fn reset(&mut self, index: usize, env: EnvIndex, episode: u64) -> Result<Command, Stop> {
+    fn reset(&mut self, env: EnvIndex, episode: u64) -> Result<Command, Stop> {
         let seed = self.active.seed(episode);
-        self.groups[index].seed(env, seed);
         tracing::debug!(episode, env = env.0, seed, "reset");
-        if !self.announced.remove(&episode) {
-            self.note_start(env, episode)?;
-        }
+        self.note_start(env, episode)?;
         let render = self.render(self.active.policy.needs_video);
         Ok(Command::Reset {
             seed,
@@ -107,7 +103,7 @@ impl EpisodeLoop<'_> {
         })
     }
 
-    /// Notes that an episode begins, or may begin.
+    /// Notes that an episode begins.
     fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), Stop> {
         self.out.note(&Line::EpisodeStart(EpisodeStart {
             job: self.job().name.clone(),
@@ -118,30 +114,6 @@ impl EpisodeLoop<'_> {
             alone: self.alone,
             started: rfc3339(SystemTime::now()),
         }))
-    }
-
-    /// Offers the next episodes to the environments that step, so that each may begin one by
-    /// itself. Their starts are noted before: if the rank dies of one, it has to be in the journal.
-    ///
-    /// Nothing is offered where the first observation has images, which cost more than a command,
-    /// and as long as an episode waits for its neighbours to end.
-    fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), Stop> {
-        let has_images = self.recording.every_frame || self.active.policy.needs_video;
-        let ignores_ends = self.job().rollout.ignore_terminations;
-        let takes_offers = self.envs.env.takes_offers();
-        let waits = self.retries.is_restricting();
-        if has_images || ignores_ends || waits || !takes_offers || self.is_decided() {
-            return Ok(());
-        }
-        self.groups[index].offer(due, &mut self.out.leases);
-        for due in due {
-            if let Some(episode) = due.next
-                && self.announced.insert(episode)
-            {
-                self.note_start(due.env, episode)?;
-            }
-        }
-        Ok(())
     }
 
     /// Sends the commands of a turn, `due` among them.
@@ -163,15 +135,10 @@ impl EpisodeLoop<'_> {
     }
 
     fn step(&self, due: &DueStep) -> (EnvIndex, Command) {
-        let next = |episode| NextEpisode {
-            seed: self.active.seed(episode),
-            episode,
-        };
         let policy = &self.active.policy;
         let is_looked_at = policy.needs_video && (policy.looks_back > 0 || due.last);
         let step = Command::Step {
             action: due.action.clone(),
-            next: due.next.map(next),
             render: self.render(is_looked_at),
         };
         (due.env, step)
@@ -294,21 +261,12 @@ impl EpisodeLoop<'_> {
             action,
         } in self.groups[index].take_answers()
         {
-            let (step, next) = match answer {
-                Answer::Reset(Ok(observation)) => {
-                    self.on_reset(index, env, observation)?;
-                    continue;
+            match answer {
+                Answer::Reset(Ok(observation)) => self.on_reset(index, env, observation)?,
+                Answer::Step(Ok(step)) => self.on_step(index, env, &action, step)?,
+                Answer::Reset(Err(err)) | Answer::Step(Err(err)) => {
+                    self.on_failure(index, env, err)?;
                 }
-                Answer::Reset(Err(err)) => (Err(err), None),
-                Answer::Step(step) => (step, None),
-                Answer::Last { step, next } => (step, Some(next)),
-            };
-            match step {
-                Ok(step) => self.on_step(index, env, &action, step)?,
-                Err(err) => self.on_failure(index, env, err)?,
-            }
-            if let Some(episode) = next {
-                self.on_begun(index, env, episode);
             }
         }
         let name = &self.job().name;
@@ -316,15 +274,6 @@ impl EpisodeLoop<'_> {
             self.out.monitor.say(&text);
         }
         Ok(())
-    }
-
-    /// Takes note of the episode that an environment has begun by itself.
-    fn on_begun(&mut self, index: usize, env: EnvIndex, episode: u64) {
-        let seed = self.active.seed(episode);
-        tracing::debug!(episode, env = env.0, seed, "begun");
-        self.announced.remove(&episode);
-        self.groups[index].begin(env, episode);
-        self.groups[index].seed(env, seed);
     }
 
     fn on_reset(
@@ -336,7 +285,7 @@ impl EpisodeLoop<'_> {
         let Some(live) = self.groups[index].live(env) else {
             return Ok(());
         };
-        let (episode, seed) = (live.line.episode, live.line.seed);
+        let episode = live.line.episode;
         self.out.totals.costs.frames += observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &observation, now());
@@ -344,7 +293,7 @@ impl EpisodeLoop<'_> {
         if let Some(recorder) = &mut self.recording.recorder {
             let meta = EpisodeMeta {
                 episode,
-                seed,
+                seed: self.active.seed(episode),
                 language: observation.language.clone(),
             };
             recorder.begin(env, meta, &observation)?;
@@ -470,6 +419,7 @@ impl EpisodeLoop<'_> {
         Episode {
             job: job.name.clone(),
             job_index: job.index,
+            seed: self.active.seed(live.line.episode),
             rank: self.active.run.env.rank,
             env: env.0,
             rebuild: self.envs.number,

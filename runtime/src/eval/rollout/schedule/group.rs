@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use jobs::episode::Episode;
 use jobs::latency::Hold;
 
 use crate::clock::now;
@@ -45,8 +46,6 @@ struct Slot {
     action: Option<Vec<f32>>,
     /// Its answer to the command of this turn.
     answer: Option<Answer>,
-    /// The first observation of an episode that it has begun by itself.
-    first: Option<Answer>,
 }
 
 /// An answer of an environment.
@@ -77,7 +76,6 @@ impl Group {
             left: steps,
             action: None,
             answer: None,
-            first: None,
         };
         Self {
             slots: envs.clone().map(slot).collect(),
@@ -95,13 +93,6 @@ impl Group {
     /// Returns the episode that an environment runs.
     pub fn live(&mut self, env: EnvIndex) -> Option<&mut LiveEpisode> {
         self.slot(env)?.live.as_mut()
-    }
-
-    /// Sets the seed of the episode that an environment runs.
-    pub fn seed(&mut self, env: EnvIndex, seed: u64) {
-        if let Some(live) = self.live(env) {
-            live.line.seed = seed;
-        }
     }
 
     fn slot(&mut self, env: EnvIndex) -> Option<&mut Slot> {
@@ -127,40 +118,25 @@ impl Group {
 
     /// Takes an answer. Returns true if it was the last of the turn.
     pub fn answered(&mut self, env: EnvIndex, answer: Answer) -> bool {
-        // The reset of an episode that the environment begins by itself is answered, too.
-        if !matches!(answer, Answer::Last { .. }) {
-            self.outstanding = self.outstanding.saturating_sub(1);
-        }
+        self.outstanding = self.outstanding.saturating_sub(1);
         if let Some(slot) = self.slot(env) {
-            match slot.answer {
-                None => slot.answer = Some(answer),
-                Some(_) => slot.first = Some(answer),
-            }
+            slot.answer = Some(answer);
         }
         self.outstanding == 0
     }
 
-    /// Removes the answers of a turn, in the order in which they are processed: first those to
-    /// commands, then the first observations of episodes that environments have begun by
-    /// themselves.
+    /// Removes the answers of a turn, in the order of the environments.
     pub fn take_answers(&mut self) -> Vec<Answered> {
-        let mut answers = Vec::new();
-        for is_first in [false, true] {
-            for slot in &mut self.slots {
-                let action = slot.action.take().unwrap_or_default();
-                let answer = match is_first {
-                    true => slot.first.take(),
-                    false => slot.answer.take(),
-                };
-                let env = slot.env;
-                answers.extend(answer.map(|answer| Answered {
-                    env,
-                    answer,
-                    action,
-                }));
-            }
-        }
-        answers
+        let slots = self.slots.iter_mut();
+        let answered = slots.filter_map(|slot| {
+            let action = slot.action.take().unwrap_or_default();
+            Some(Answered {
+                env: slot.env,
+                answer: slot.answer.take()?,
+                action,
+            })
+        });
+        answered.collect()
     }
 
     /// Returns a description of what the group waits for, for the message about a stall.
@@ -169,19 +145,15 @@ impl Group {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();
             return format!("the policy infers for environments {}", envs.join(", "));
         }
-        let silent = self.slots.iter().filter_map(|slot| {
-            let (doing, episode, step) = match (&slot.answer, &slot.first) {
-                (Some(Answer::Last { next, .. }), None) => ("is reset", *next, 0),
-                (Some(_), _) => return None,
-                (None, _) => {
-                    let live = slot.live.as_ref()?;
-                    let doing = slot.action.as_ref().map_or("is reset", |_| "steps");
-                    (doing, live.line.episode, live.line.length)
-                }
-            };
-            let env = slot.env.0;
+        let silent = self.slots.iter().filter(|slot| slot.answer.is_none());
+        let silent = silent.filter_map(|slot| {
+            let Episode {
+                episode, length, ..
+            } = &slot.live.as_ref()?.line;
+            let (env, doing) = (slot.env.0, slot.action.as_ref());
+            let doing = doing.map_or("is reset", |_| "steps");
             Some(format!(
-                "environment {env} {doing} (episode {episode}, step {step})"
+                "environment {env} {doing} (episode {episode}, step {length})"
             ))
         });
         silent.collect::<Vec<_>>().join(", ")
@@ -266,33 +238,9 @@ impl Group {
                 action: next.values,
                 last: actions.needs_chunk(),
                 is_held: next.is_held,
-                next: None,
             })
         });
         due.collect()
-    }
-
-    /// Offers the waiting episodes to the environments that step, both in ascending order. An offer
-    /// is good for this step.
-    pub fn offer(&mut self, due: &mut [DueStep], leases: &mut Option<Leases>) {
-        let first = self.envs.start;
-        let due = due.iter_mut();
-        let due: Vec<_> = due
-            .filter(|due| self.slots[due.env.0 - first].has_steps())
-            .collect();
-        let slots: Vec<_> = due.iter().map(|due| due.env.0 - first).collect();
-        let offers = self.feed.offer(&slots, leases);
-        for (due, offer) in due.into_iter().zip(offers) {
-            due.next = offer;
-        }
-    }
-
-    /// Starts the episode that an environment has begun by itself, after the end of the one before.
-    pub fn begin(&mut self, env: EnvIndex, number: u64) {
-        self.feed.take(number);
-        if let Some(slot) = self.slot(env) {
-            slot.live = Some(LiveEpisode::new(number));
-        }
     }
 
     /// Ends the episode of an environment, and drops its actions with it.
@@ -326,7 +274,6 @@ mod tests {
             action: vec![0.0],
             last: false,
             is_held: false,
-            next: None,
         };
         group.sent(vec![step], 2);
         let observation = Ok::<Observation, EnvError>(Observation::default());
@@ -337,15 +284,10 @@ mod tests {
             "environment 3 steps (episode 1, step 17)"
         );
         let step = Err(EnvError::Setup("x".to_owned()));
-        assert!(!group.answered(EnvIndex(3), Answer::Last { step, next: 9 }));
-        assert_eq!(
-            group.waits_for(),
-            "environment 3 is reset (episode 9, step 0)"
-        );
-        assert!(group.answered(EnvIndex(3), Answer::Reset(Ok(Observation::default()))));
+        assert!(group.answered(EnvIndex(3), Answer::Step(step)));
         let order = group.take_answers().into_iter();
         let order: Vec<_> = order.map(|from| (from.env.0, from.action.len())).collect();
-        assert_eq!(order, [(2, 0), (3, 1), (3, 0)]);
+        assert_eq!(order, [(2, 0), (3, 1)]);
         group.thinking = vec![EnvIndex(2), EnvIndex(3)];
         assert_eq!(group.waits_for(), "the policy infers for environments 2, 3");
     }

@@ -1,13 +1,6 @@
 //! Decides which environment runs which episode, and which action of its chunk comes next. Pure: no
 //! I/O.
 //!
-//! An environment may begin its next episode by itself when one ends: it is offered one with each
-//! step. What it does not take is offered again, so that no episode waits for an environment while
-//! another is free.
-//!
-//! An episode that is offered stays in the [`Feed`], at the front, until it starts: in that
-//! environment or, if another is free first, there.
-//!
 //! An episode belongs to an environment from its start. None is started beyond the last, and every
 //! started episode is waited for. So N episodes are the first N, not the N that end first: stopping
 //! after N ends would favour short, successful episodes.
@@ -20,7 +13,7 @@
 //! group, the other steps. The number of an episode decides its group, not which environment is
 //! free first, so a run is reproducible.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use jobs::placement::Share;
@@ -127,8 +120,6 @@ pub struct DueStep {
     pub last: bool,
     /// True if no chunk had an action for this step.
     pub is_held: bool,
-    /// The episode that the environment may begin if this step ends the one before.
-    pub next: Option<u64>,
 }
 
 /// Episode numbers in ascending order. An iterator, because a job in steps has too many to store.
@@ -152,16 +143,10 @@ pub enum Episodes {
 
 /// The episodes of a group that have not started yet.
 pub struct Feed {
-    /// One for all environments or, if episodes belong to environments, one for each.
-    lanes: Vec<Lane>,
+    /// One lane for all environments or, if episodes belong to environments, one for each.
+    lanes: Vec<Numbers>,
     /// Whether leases are asked for more.
     is_leased: bool,
-}
-
-struct Lane {
-    /// Episodes that were offered and not taken, in ascending order.
-    offered: VecDeque<u64>,
-    numbers: Numbers,
 }
 
 impl Feed {
@@ -196,57 +181,14 @@ impl Feed {
             Some(_) if !is_leased => envs.clone().map(numbers).collect(),
             _ => vec![numbers(0)],
         };
-        Self::of(lanes, is_leased)
-    }
-
-    /// Returns a feed with these lanes: one for each environment, or one for all.
-    fn of(lanes: Vec<Numbers>, is_leased: bool) -> Self {
-        let lane = |numbers| Lane {
-            offered: VecDeque::new(),
-            numbers,
-        };
-        let lanes = lanes.into_iter().map(lane).collect();
         Self { lanes, is_leased }
     }
 
     /// Removes the next episode for the environment in `slot`.
     pub fn next(&mut self, slot: usize, leases: &mut Option<Leases>) -> Option<u64> {
         let leases = leases.as_mut().filter(|_| self.is_leased);
-        let lane = self.lane(slot)?;
-        let known = lane.offered.pop_front().or_else(|| lane.numbers.next());
+        let lane = if self.lanes.len() == 1 { 0 } else { slot };
+        let known = self.lanes.get_mut(lane)?.next();
         known.or_else(|| leases?.next_episode())
-    }
-
-    /// Returns an episode for each of these slots, as far as there are any: what each may start
-    /// next if all end now. They are not removed, and no lease is asked for.
-    pub fn offer(&mut self, slots: &[usize], leases: &mut Option<Leases>) -> Vec<Option<u64>> {
-        let mut leases = leases.as_mut().filter(|_| self.is_leased);
-        let mut given = vec![0; self.lanes.len()];
-        let offers = slots.iter().map(|&slot| {
-            let lane = self.lane(slot)?;
-            let given = match &mut given[..] {
-                [for_all] => for_all,
-                of_each => &mut of_each[slot],
-            };
-            if *given == lane.offered.len() {
-                let queued = || leases.as_mut()?.queued();
-                lane.offered.push_back(lane.numbers.next().or_else(queued)?);
-            }
-            *given += 1;
-            Some(lane.offered[*given - 1])
-        });
-        offers.collect()
-    }
-
-    /// Removes an episode that an environment has begun.
-    pub fn take(&mut self, episode: u64) {
-        for lane in &mut self.lanes {
-            lane.offered.retain(|offered| *offered != episode);
-        }
-    }
-
-    fn lane(&mut self, slot: usize) -> Option<&mut Lane> {
-        let slot = if self.lanes.len() == 1 { 0 } else { slot };
-        self.lanes.get_mut(slot)
     }
 }

@@ -4,14 +4,12 @@ mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jobs::assign::lease::NextStep;
 use jobs::journal::Blame;
 use jobs::placement::Share;
 use proptest::prelude::*;
 
 use super::*;
 use crate::eval::rollout::schedule::{Episodes, Feed};
-use crate::eval::tests::leases::{client, serve, work};
 use crate::policy::Chunk;
 
 fn envs(indices: &[usize]) -> Vec<EnvIndex> {
@@ -24,7 +22,10 @@ fn alone(env: EnvIndex) -> Range<usize> {
 }
 
 fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> Feed {
-    Feed::of(vec![Box::new(episodes)], false)
+    Feed {
+        lanes: vec![Box::new(episodes)],
+        is_leased: false,
+    }
 }
 
 fn starts(group: &mut Group) -> Vec<(usize, u64)> {
@@ -255,46 +256,4 @@ proptest! {
         let expected: BTreeSet<_> = (0..run.lengths.len() as u64).filter(|e| run.is_faulty(*e)).collect();
         prop_assert_eq!(given_up(&run), expected);
     }
-}
-
-#[test]
-fn an_offer_stays_at_the_front_until_it_is_taken() {
-    let mut feed = Feed::new(&Episodes::These((3..6).collect()), 0..3, 3, None);
-    assert_eq!(feed.offer(&[0, 1], &mut None), [Some(3), Some(4)]);
-    assert_eq!(feed.offer(&[1], &mut None), [Some(3)]);
-    feed.take(4);
-    assert_eq!(feed.offer(&[0, 1, 2], &mut None), [Some(3), Some(5), None]);
-    let next = [2, 1, 0].map(|slot| feed.next(slot, &mut None));
-    assert_eq!(next, [Some(3), Some(5), None]);
-    assert_eq!(feed.offer(&[0], &mut None), [None]);
-}
-
-#[test]
-fn an_environment_with_episodes_of_its_own_is_offered_no_others() {
-    let share = Share {
-        first: 0,
-        count: 2,
-        total: 2,
-    };
-    let mut feed = Feed::new(&Episodes::These(vec![0, 1, 2]), 0..2, 2, Some(share));
-    assert_eq!(feed.offer(&[1, 0], &mut None), [Some(1), Some(0)]);
-    let next = [1, 1, 0, 0].map(|slot| feed.next(slot, &mut None));
-    assert_eq!(next, [Some(1), None, Some(0), Some(2)]);
-}
-
-#[test]
-fn no_lease_is_asked_for_an_offer() {
-    let (work, store) = (work(12, 1, 3), serve());
-    let mut leases = client(&store, 0, &work);
-    let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
-        panic!("there is work")
-    };
-    assert!(leases.hold(&claim, &work, true, &[0, 1]));
-    leases.visit(&work, vec![0, 1], BTreeSet::new());
-    leases.next_build();
-    let (mut feed, mut leases) = (Feed::new(&Episodes::Leased, 0..2, 2, None), Some(leases));
-    assert_eq!(claim.episodes, 0..3);
-    assert_eq!(feed.offer(&[0, 1], &mut leases), [Some(2), None]);
-    let next = [1, 0].map(|slot| feed.next(slot, &mut leases));
-    assert_eq!(next, [Some(2), Some(3)]);
 }
