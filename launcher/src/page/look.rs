@@ -113,7 +113,13 @@ fn look(found: &mut Found, page: &PageState, has_ended: bool) -> Result<Look, Re
     let at = SystemTime::now();
     let is_new = has_grown || has_ended || found.report.is_none();
     if is_new {
-        found.report = Some(shown(run.report(at).map_err(Refusal::new)?));
+        let mut report = run.report(at).map_err(Refusal::new)?;
+        // Datasets are not sent to browsers.
+        report
+            .per_job
+            .iter_mut()
+            .for_each(|job| job.datasets.clear());
+        found.report = Some(report);
     }
     let pictures = pictures(page);
     note_hangs(&mut found.hangs, page);
@@ -136,15 +142,6 @@ fn look(found: &mut Found, page: &PageState, has_ended: bool) -> Result<Look, Re
             .collect(),
         files: is_new.then(|| named_files(run, report)),
     })
-}
-
-/// Returns the report as the page shows it: datasets are not sent to browsers.
-fn shown(mut report: Report) -> Report {
-    report
-        .per_job
-        .iter_mut()
-        .for_each(|job| job.datasets.clear());
-    report
 }
 
 fn extras(

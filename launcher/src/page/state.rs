@@ -18,7 +18,7 @@ use jobs::plan::RunPlan;
 use report::page::live::{self, Fragment};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::page::access::Access;
 use crate::plan::server::PagePlan;
@@ -42,10 +42,8 @@ pub(super) struct PageState {
     /// is lost.
     commands: Mutex<Commands>,
     newest: Mutex<Newest>,
-    /// When somebody asked last.
-    asked: Mutex<Option<Instant>>,
-    /// Wakes the one who looks at the run folder.
-    wake: Notify,
+    /// When somebody asked last, which wakes the one who looks at the run folder.
+    asked: watch::Sender<Option<Instant>>,
     /// Number of looks so far.
     looks: watch::Sender<u64>,
 }
@@ -106,8 +104,7 @@ impl PageState {
             commands: Mutex::new(Commands::read(&folder, launch)),
             folder,
             newest: Mutex::new(newest),
-            asked: Mutex::default(),
-            wake: Notify::default(),
+            asked: watch::Sender::new(None),
             looks: watch::Sender::new(0),
         }
     }
@@ -127,21 +124,19 @@ impl PageState {
     /// Remembers that somebody asks now, and returns the number of looks so far, to be waited on.
     #[expect(clippy::disallowed_methods, reason = "who asks is known for a time")]
     pub(super) fn asked(&self) -> watch::Receiver<u64> {
-        *lock(&self.asked) = Some(Instant::now());
-        self.wake.notify_one();
+        self.asked.send_replace(Some(Instant::now()));
         self.looks.subscribe()
     }
 
     /// Returns whether somebody looks at the page.
     pub(super) fn is_looked_at(&self) -> bool {
-        lock(&self.asked).is_some_and(|at| at.elapsed() < LOOKS_ON)
+        is_recent(&self.asked.borrow())
     }
 
     /// Waits until somebody looks at the page.
     pub(super) async fn somebody(&self) {
-        while !self.is_looked_at() {
-            self.wake.notified().await;
-        }
+        // The sender is there as long as this is.
+        let _ = self.asked.subscribe().wait_for(is_recent).await;
     }
 
     /// Shows what was found in the run folder, or why nothing was; then what was shown stays.
@@ -163,6 +158,10 @@ impl PageState {
     pub(super) fn commands(&self) -> MutexGuard<'_, Commands> {
         lock(&self.commands)
     }
+}
+
+fn is_recent(asked: &Option<Instant>) -> bool {
+    asked.is_some_and(|at| at.elapsed() < LOOKS_ON)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

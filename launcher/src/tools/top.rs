@@ -44,12 +44,6 @@ pub(super) struct TopArgs {
     once: bool,
 }
 
-/// One look at a run.
-struct Look {
-    text: String,
-    is_under_way: bool,
-}
-
 pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     // A folder that is none is refused as by all tools.
     let (folder, _) = open(&args.folder)?;
@@ -58,24 +52,22 @@ pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     loop {
         let began = now();
         let size = if is_terminal { screen() } else { PAPER };
-        let look = look(&mut run, began, size)?;
-        let is_shown = show(&look.text, is_terminal && !args.once)?;
-        if args.once || !look.is_under_way || !is_shown {
+        let (text, is_under_way) = look(&mut run, began, size)?;
+        let is_shown = show(&text, is_terminal && !args.once)?;
+        if args.once || !is_under_way || !is_shown {
             return Ok(ExitCode::SUCCESS);
         }
         pause(INTERVAL.max(began.elapsed() * PAUSE));
     }
 }
 
-fn look(run: &mut LiveRun, now: Instant, size: TextSize) -> Result<Look, Refusal> {
+/// Looks at a run; returns a frame, and whether the run is under way.
+fn look(run: &mut LiveRun, now: Instant, size: TextSize) -> Result<(String, bool), Refusal> {
     run.refresh(now)?;
     let at = SystemTime::now();
     let report = run.report(at)?;
     let view = run.view(&report, Moment::parse(&rfc3339(at)));
-    Ok(Look {
-        text: frame(&view, size),
-        is_under_way: view.is_under_way,
-    })
+    Ok((frame(&view, size), view.is_under_way))
 }
 
 /// Prints a frame: in the place of the last one, or below it. Returns whether somebody reads on.
