@@ -1,11 +1,8 @@
 //! Tests of reports that are made while a run is under way, here or elsewhere.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
 
 use jobs::journal::{JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::launch::LaunchLock;
@@ -112,32 +109,6 @@ fn a_report_that_was_read_before_the_end_does_not_replace_that_of_the_end() {
     assert_eq!(run.report().overall.episodes, EPISODES);
 }
 
-/// Touches a file as the lock of a launch is, until it is dropped.
-struct Touching(Option<(Sender<()>, JoinHandle<()>)>);
-
-impl Touching {
-    fn new(path: &Path) -> Self {
-        let file = File::open(path).unwrap();
-        let (sender, is_over) = channel();
-        let thread = std::thread::spawn(move || {
-            let period = Duration::from_millis(50);
-            while is_over.recv_timeout(period) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                file.set_modified(SystemTime::now()).unwrap();
-            }
-        });
-        Self(Some((sender, thread)))
-    }
-}
-
-impl Drop for Touching {
-    fn drop(&mut self) {
-        if let Some((sender, thread)) = self.0.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Writes the lock of a launch on another machine, whose locks do not show here.
 fn lock_of_another_machine(run: &Run) -> PathBuf {
     let holder = json!({"launch": LAUNCH, "host": "node7", "pid": 7, "user": "u", "boot": "another",
@@ -153,9 +124,13 @@ fn a_run_that_is_under_way_on_another_machine_has_no_deaths() {
     let run = Run::new(&[job("a", 4)]);
     begin(&run, "node7");
     append(&run, &[episode(&run, 0)]);
-    let lock = lock_of_another_machine(&run);
-    let _touching = Touching::new(&lock);
-    report(&run)
+    // As its launch does, as long as it is there.
+    let lock = lock_of_another_machine(&run).display().to_string();
+    let touching =
+        format!("while test -e {lock}; do touch -c {lock}; sleep 0.05; done & exec \"$@\"");
+    let report = tool("report", &run).below(&touching);
+    report
+        .succeeds()
         .stdout_has("the run is under way: process 7 on node7 (user u), launch 0a1b since")
         .stdout_has("1 of 4 episodes so far");
     let rank = &run.report().per_rank[0];

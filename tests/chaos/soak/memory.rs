@@ -1,5 +1,6 @@
 //! Memory of launchers and ranks while a run goes on.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -21,10 +22,10 @@ const GROWN: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub struct Memory {
     last: Option<Instant>,
-    launchers: [Vec<f64>; PARTS],
-    ranks: [Vec<f64>; PARTS],
+    /// By the name of what the processes are.
+    samples: BTreeMap<&'static str, [Vec<f64>; PARTS]>,
     /// First samples of processes, to know their age.
-    seen: std::collections::BTreeMap<i32, Instant>,
+    seen: BTreeMap<i32, Instant>,
 }
 
 impl Memory {
@@ -35,15 +36,13 @@ impl Memory {
         }
         self.last = Some(now());
         let part = ((progress * PARTS as f64) as usize).min(PARTS - 1);
-        let launchers: Vec<i32> = nodes.up().iter().map(|running| running.pid()).collect();
-        let ranks = nodes.ranks();
-        let all = [(launchers, &mut self.launchers), (ranks, &mut self.ranks)];
-        for (pids, samples) in all {
-            for pid in pids {
-                let since = *self.seen.entry(pid).or_insert_with(now);
-                if let Some(mib) = anonymous_mib(pid).filter(|_| since.elapsed() >= GROWN) {
-                    samples[part].push(mib);
-                }
+        let launchers = nodes.up().into_iter();
+        let launchers = launchers.map(|running| ("launchers", running.pid()));
+        let ranks = nodes.ranks().into_iter().map(|pid| ("ranks", pid));
+        for (name, pid) in launchers.chain(ranks) {
+            let since = *self.seen.entry(pid).or_insert_with(now);
+            if let Some(mib) = anonymous_mib(pid).filter(|_| since.elapsed() >= GROWN) {
+                self.samples.entry(name).or_default()[part].push(mib);
             }
         }
     }
@@ -52,7 +51,7 @@ impl Memory {
     /// no more memory than in the one before. Earlier they are young, and what one needs depends on
     /// the jobs that it has run.
     pub fn check(&self) {
-        for (name, samples) in [("launchers", &self.launchers), ("ranks", &self.ranks)] {
+        for (name, samples) in &self.samples {
             let (Some(early), Some(late)) =
                 (median(&samples[PARTS - 2]), median(&samples[PARTS - 1]))
             else {
@@ -84,7 +83,7 @@ fn median(samples: &[f64]) -> Option<f64> {
 impl Display for Memory {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "anonymous memory, MiB, by tenths of the episodes")?;
-        for (name, samples) in [("launchers", &self.launchers), ("ranks", &self.ranks)] {
+        for (name, samples) in &self.samples {
             let medians = samples.iter().map(|samples| median(samples).unwrap_or(0.0));
             writeln!(f, "{name:<10} {:.1?}", medians.collect::<Vec<_>>())?;
         }
