@@ -1,14 +1,12 @@
 //! The shards of a model directory, and the index that maps tensors to them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::marker::PhantomData;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
 use jobs::refusal::Refusal;
 use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::error::{in_file, lacks, refuse};
 use crate::weights::shard::MappedShard;
@@ -61,14 +59,8 @@ impl Checkpoint {
     fn add_all(&mut self, path: &Path) -> Result<(), Refusal> {
         let text = fs::read(path).map_err(in_file(path))?;
         let index: Index = serde_json::from_slice(&text).map_err(in_file(path))?;
-        if let Some(name) = index.weight_map.duplicate() {
-            return Err(refuse(
-                path,
-                format_args!("tensor `{name}` is listed twice"),
-            ));
-        }
         let mut wanted = BTreeMap::<String, BTreeSet<String>>::new();
-        for (name, file) in index.weight_map.0 {
+        for (name, file) in index.weight_map {
             // A name without a directory cannot point outside the checkpoint.
             let is_beside = !file.contains(['/', '\\', '\0']) && !file.starts_with('.');
             if !is_beside || !file.ends_with(".safetensors") {
@@ -120,44 +112,9 @@ impl Checkpoint {
     }
 }
 
-/// `model.safetensors.index.json`: the tensors with the names of their files.
+/// `model.safetensors.index.json`: the tensors with the names of their files. Of a name that is there
+/// twice, the last counts: what the other file has is then compared with the names that are left.
 #[derive(Deserialize)]
 struct Index {
-    weight_map: JsonPairs<String>,
-}
-
-/// The names and values of a JSON object, in order, because a map would silently keep the last of
-/// two equal names.
-pub(super) struct JsonPairs<V>(Vec<(String, V)>);
-
-impl<V> JsonPairs<V> {
-    /// Returns a name that occurs twice, if there is one.
-    pub(super) fn duplicate(&self) -> Option<&str> {
-        let mut seen = BTreeSet::new();
-        let mut names = self.0.iter().map(|(name, _)| name.as_str());
-        names.find(|name| !seen.insert(*name))
-    }
-}
-
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for JsonPairs<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(PairsVisitor(PhantomData))
-    }
-}
-
-struct PairsVisitor<V>(PhantomData<V>);
-
-impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
-    type Value = JsonPairs<V>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let next = || map.next_entry().transpose();
-        Ok(JsonPairs(
-            std::iter::from_fn(next).collect::<Result<_, _>>()?,
-        ))
-    }
+    weight_map: BTreeMap<String, String>,
 }

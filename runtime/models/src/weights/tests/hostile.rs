@@ -59,17 +59,6 @@ fn files_that_contradict_themselves_or_each_other_are_refused() {
 }
 
 #[test]
-fn an_index_and_shards_that_agree_are_loaded() {
-    let entry = r#"{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}"#;
-    let dir = described(&format!(
-        "x.safetensors 4 {{\"a\": {entry}}}\n\
-         y.safetensors 4 {{\"b\": {entry}}}\n\
-         {INDEX} {{\"weight_map\": {{\"a\": \"x.safetensors\", \"b\": \"y.safetensors\"}}}}"
-    ));
-    open_and_take(&dir).unwrap();
-}
-
-#[test]
 fn a_file_cut_anywhere_is_refused() {
     let whole = safetensors(&header().to_string(), 26);
     for length in 0..whole.len() {
