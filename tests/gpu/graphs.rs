@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use models::gr00t::model::{Normalise, PassInputs};
+use models::gr00t::processor::PixelScale;
 use models::graphs::{CudaEngine, Engine, Graphs, PassFn, PassShape, to_device};
 use tch::{Device, Kind, Tensor};
 
@@ -77,13 +78,16 @@ fn gpu_a_replay_gives_what_its_operators_give() {
 #[ignore = "needs RRUN_DEVICE"]
 fn gpu_pixels_are_normalised_as_on_the_host_to_the_last_bit() {
     let Some(card) = card() else { return };
-    let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
+    let scale = PixelScale {
+        mean: [127.5, 123.675, 116.28],
+        deviation: [127.5, 58.395, 57.12],
+    };
     let bytes: Vec<u8> = (0..3 * 256).map(|i| (i % 256) as u8).collect();
     let bytes = Tensor::from_slice(&bytes).view([1, 768]);
     for kind in [Kind::Float, Kind::BFloat16] {
-        let here = Normalise::new(mean, deviation, Device::Cpu).apply(&bytes, kind);
-        let there = Normalise::new(mean, deviation, card.device())
-            .apply(&bytes.to_device(card.device()), kind);
+        let here = Normalise::new(scale, Device::Cpu).apply(&bytes, kind);
+        let there =
+            Normalise::new(scale, card.device()).apply(&bytes.to_device(card.device()), kind);
         assert_eq!(there.to_device(Device::Cpu), here, "{kind:?}");
     }
 }

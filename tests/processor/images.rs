@@ -1,8 +1,9 @@
 //! Tests of images: every byte and every patch is that of the reference.
 
+use models::gr00t::model::Normalise;
 use models::gr00t::processor::{Geometry, Image, PictureProcessor, RgbPicture};
 use serde_json::Value;
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use crate::processor::files::{bytes, cases_with, floats, json, tensors};
 
@@ -62,7 +63,8 @@ fn pictures_and_patches_are_those_of_the_reference() {
             assert!(found == image(&expected[&format!("{name}.u8")]), "{name}");
 
             let prepared = pictures.prepare(&[view(&raw)]).unwrap();
-            let found = floats(&prepared.pixels);
+            let normalise = Normalise::new(pictures.scale, Device::Cpu);
+            let found = floats(&normalise.apply(&prepared.pixels, Kind::Float));
             assert_eq!(
                 serde_json::json!(prepared.grids),
                 entry["image_grid_thw"],

@@ -128,11 +128,19 @@ fn batch(samples: &[Sample<'_>]) -> BatchInputs {
     collate(&rows.iter().collect::<Vec<_>>(), padding).unwrap()
 }
 
+/// Returns how the pixels of a sample are normalised.
+fn normalise(sample: &Sample<'_>) -> Rc<Normalise> {
+    let scale = sample.processor.pictures.scale;
+    Rc::new(Normalise::new(scale, Device::Cpu))
+}
+
 /// The pixels of every picture are compared too: each byte of a picture has a value of its own.
 #[test]
 fn inputs_of_the_network_are_those_of_the_reference() {
     for case in cases() {
-        let found = batch(&samples(&case));
+        let samples = samples(&case);
+        let found = batch(&samples);
+        let pixels = normalise(&samples[0]).apply(&found.pixel_values, Kind::Float);
         let grids: Vec<_> = found
             .image_grid_thw
             .iter()
@@ -141,7 +149,7 @@ fn inputs_of_the_network_are_those_of_the_reference() {
         for (name, found) in [
             ("input_ids", &found.input_ids),
             ("attention_mask", &found.attention_mask),
-            ("pixel_values", &found.pixel_values),
+            ("pixel_values", &pixels),
             ("state", &found.state),
             ("image_grid_thw", &Tensor::stack(&grids, 0)),
         ] {
@@ -166,7 +174,7 @@ fn raw_observations_become_the_references_actions() {
         let mut predicted = Vec::new();
         for (row, sample) in (0..).zip(&samples) {
             batch.embodiment_id = sample.processor.embodiment_id;
-            let constants = network.constants(&batch, &noise, steps, None);
+            let constants = network.constants(&batch, &noise, steps, Some(&normalise(sample)));
             let inputs = PassInputs::new(&batch, noise.shallow_clone());
             predicted.push(network.pass(&constants.unwrap(), &inputs).get(row));
         }
@@ -180,27 +188,6 @@ fn raw_observations_become_the_references_actions() {
         are_decoded(&case, &floats(&predicted), |largest| {
             relative * largest.max(1.0)
         });
-    }
-}
-
-#[test]
-fn pixels_that_come_as_bytes_change_no_bit_of_the_actions() {
-    let _no_grad = tch::no_grad_guard();
-    for case in cases() {
-        let (network, noise) = (network(&case), case.input("noise"));
-        let passed = |as_bytes: bool| {
-            let mut samples = samples(&case);
-            let given = samples.iter_mut().filter(|_| as_bytes);
-            let scale = given.map(|sample| sample.processor.give_bytes()).last();
-            let normalise = scale
-                .map(|scale| Rc::new(Normalise::new(scale.mean, scale.deviation, Device::Cpu)));
-            let batch = batch(&samples);
-            assert_eq!(batch.pixel_values.kind() == Kind::Uint8, as_bytes);
-            let constants = network.constants(&batch, &noise, 4, normalise.as_ref());
-            let inputs = PassInputs::new(&batch, noise.shallow_clone());
-            floats(&network.pass(&constants.unwrap(), &inputs))
-        };
-        assert_eq!(passed(true), passed(false), "{}", case.name());
     }
 }
 

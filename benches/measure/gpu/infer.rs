@@ -4,14 +4,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use jobs::policies::Gr00t;
-use models::gr00t::model::{PassInputs, SamplerStart};
+use models::gr00t::model::{Normalise, PassInputs, SamplerStart};
 use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps, collate};
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
 use runtime::policy::gr00t::read;
 use runtime::policy::{Checkpoints, Lifeline, LoadedModel};
 use serde_json::{Map, Value, json};
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 use torchlib::operators::InferenceMode;
 
 use super::median;
@@ -33,7 +32,6 @@ const SEED: u64 = 7;
 pub struct Bench {
     inference: Gr00tInference,
     loaded: Rc<LoadedModel>,
-    settings: Gr00t,
     /// The images, one per camera.
     pictures: Vec<Vec<u8>>,
     states: Vec<(String, Vec<f32>)>,
@@ -61,7 +59,6 @@ impl Bench {
         Ok(Self {
             inference,
             loaded,
-            settings,
             pictures,
             states,
             load_seconds,
@@ -101,14 +98,13 @@ impl Bench {
     /// `path`.
     pub fn write(&self, path: &Path) -> Outcome<()> {
         let _mode = InferenceMode::begin();
-        // The policy's own processor may leave image normalisation to the device; other programs
-        // need normalised images.
-        let processor = open_processor(&self.settings)?;
+        let processor = self.inference.processor();
         let samples = processor.prepare(&[self.raw()?])?;
-        let inputs = collate(
-            &samples.iter().collect::<Vec<_>>(),
-            processor.prompts.padding_id,
-        )?;
+        let samples: Vec<_> = samples.iter().collect();
+        let mut inputs = collate(&samples, processor.prompts.padding_id)?;
+        // Other programs need normalised images.
+        inputs.pixel_values = Normalise::new(processor.pictures.scale, Device::Cpu)
+            .apply(&inputs.pixel_values, Kind::Float);
         let noise = self.inference.noise(SEED).unsqueeze(0);
         let loaded = &self.loaded;
         let (network, steps) = (&loaded.network, loaded.config.num_inference_timesteps);

@@ -1,12 +1,12 @@
 //! Turns camera pictures into the patches that the vision tower reads.
 //!
 //! ```text
-//! picture ─► square ─► geometry (area or bilinear) ─► size rule (bicubic) ─► patches, −1 to 1
+//! picture ─► square ─► geometry (area or bilinear) ─► size rule (bicubic) ─► patches, as bytes
 //! ```
 //!
-//! All steps but the last work on bytes and give the same bytes as the reference (OpenCV for
-//! `area`, ATen for the other two). Pictures are independent of each other: [`PictureProcessor::prepare`]
-//! processes many at the same time.
+//! All steps work on bytes and give the same bytes as the reference (OpenCV for `area`, ATen for the
+//! other two); the network's device normalises them. Pictures are independent of each other:
+//! [`PictureProcessor::prepare`] processes many at the same time.
 
 mod area;
 mod average;
@@ -15,16 +15,16 @@ mod between;
 mod patches;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use tch::{Kind, Tensor};
 
 use crate::error::input;
+use crate::json::Document;
 use area::Area;
 use jobs::refusal::Refusal;
 pub use patches::PixelScale;
-use patches::{FRAMES, NUMBERS, Patches};
+use patches::{BYTES, SizeRule};
 
 /// How pictures are resized after they were padded with zeros to a square.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,8 +109,7 @@ impl Image {
 /// The patches of one sample's pictures.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Patches, picture by picture: `[sum of height / 16 * width / 16, 1536]`, `f32`, from −1 to 1;
-    /// or `[…, 768]`, `u8`, if they are requested [as bytes](Pictures::give_bytes).
+    /// Patches, picture by picture: `[sum of height / 16 * width / 16, 768]`, `u8`.
     pub pixels: Tensor,
     /// Number of patches of each picture along time, height and width.
     pub grids: Vec<[i64; 3]>,
@@ -121,21 +120,11 @@ pub struct Prepared {
 /// Prepares pictures for one checkpoint.
 #[derive(Debug)]
 pub struct PictureProcessor {
-    geometry: PictureSteps,
-    patches: Patches,
-    /// Reusable buffers for patches, as many as samples were ever prepared at the same time: fresh
-    /// memory costs more than all the arithmetic.
-    buffers: Mutex<Vec<Vec<f32>>>,
-    gives_bytes: bool,
-}
-
-#[derive(Debug)]
-enum PictureSteps {
-    Area(Area),
-    Bilinear {
-        crop: [usize; 2],
-        target: [usize; 2],
-    },
+    geometry: Geometry,
+    area: Area,
+    size: SizeRule,
+    /// How the network's device normalises the patches.
+    pub scale: PixelScale,
 }
 
 impl PictureProcessor {
@@ -144,30 +133,26 @@ impl PictureProcessor {
     /// # Errors
     /// Returns a [`Refusal`] that names file and field.
     pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, Refusal> {
-        let geometry = match geometry {
-            Geometry::Area {
-                edge,
-                crop_fraction,
-            } => PictureSteps::Area(Area::new(edge, crop_fraction)),
-            Geometry::Bilinear { crop, target } => PictureSteps::Bilinear { crop, target },
-        };
+        let (size, scale) = patches::read(&Document::read(preprocessor)?)?;
         Ok(Self {
             geometry,
-            patches: Patches::read(preprocessor)?,
-            buffers: Mutex::default(),
-            gives_bytes: false,
+            area: Area::new(),
+            size,
+            scale,
         })
     }
 
     /// Applies the geometric steps and returns the picture that the reference hands to the
     /// backbone's image processor.
     pub fn transform(&self, picture: RgbPicture) -> Image {
-        match &self.geometry {
-            PictureSteps::Area(area) => area.apply(picture),
-            PictureSteps::Bilinear { crop, target } => {
-                let large = resize(squared(picture), *target, Filter::Bilinear);
-                let middle = center(&large, *crop);
-                resize(middle, *target, Filter::Bilinear)
+        match self.geometry {
+            Geometry::Area {
+                edge,
+                crop_fraction,
+            } => self.area.apply(picture, edge, crop_fraction),
+            Geometry::Bilinear { crop, target } => {
+                let large = resize(squared(picture), target, Filter::Bilinear);
+                resize(center(&large, crop), target, Filter::Bilinear)
             }
         }
     }
@@ -179,57 +164,28 @@ impl PictureProcessor {
     pub fn prepare(&self, pictures: &[RgbPicture]) -> Result<Prepared, Refusal> {
         let images = pictures.par_iter().map(|picture| self.sized(*picture));
         let images: Vec<Image> = images.collect::<Result<_, _>>()?;
-        let pixels = if self.gives_bytes {
-            let mut bytes = vec![0; images.iter().map(patches::bytes).sum()];
-            cut_all(&images, &mut bytes, patches::bytes, Patches::cut_bytes);
-            Tensor::from_slice(&bytes).view([-1, (NUMBERS / FRAMES) as i64])
-        } else {
-            let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut numbers = buffers().pop().unwrap_or_default();
-            numbers.resize(images.iter().map(patches::numbers).sum(), 0.0);
-            let cut = |image: &Image, part: &mut [f32]| self.patches.cut(image, part);
-            cut_all(&images, &mut numbers, patches::numbers, cut);
-            let pixels = Tensor::from_slice(&numbers).view([-1, NUMBERS as i64]);
-            buffers().push(numbers);
-            pixels
-        };
+        let mut bytes = vec![0; images.iter().map(|image| image.rgb.len()).sum()];
+        let (mut rest, mut parts) = (&mut bytes[..], Vec::with_capacity(images.len()));
+        for image in &images {
+            let (part, others) = rest.split_at_mut(image.rgb.len());
+            parts.push((image, part));
+            rest = others;
+        }
+        let parts = parts.into_par_iter();
+        parts.for_each(|(image, part)| patches::cut(image, part));
         Ok(Prepared {
-            pixels,
+            pixels: Tensor::from_slice(&bytes).view([-1, BYTES as i64]),
             grids: images.iter().map(patches::grid).collect(),
             tokens: images.iter().map(patches::tokens).collect(),
         })
     }
 
-    /// Disables normalisation: from now on patches are bytes, and the device normalises them as is
-    /// returned. Only an eighth of the bytes are copied to it.
-    pub fn give_bytes(&mut self) -> PixelScale {
-        self.gives_bytes = true;
-        self.patches.scale
-    }
-
     /// Returns the picture in the size that the backbone needs, not yet cut into patches.
     fn sized(&self, picture: RgbPicture) -> Result<Image, Refusal> {
         let image = self.transform(picture);
-        let size = self.patches.size([image.height, image.width])?;
+        let size = self.size.of([image.height, image.width])?;
         Ok(resize(image, size, Filter::Bicubic))
     }
-}
-
-/// Writes the patches of all pictures, one after the other.
-fn cut_all<T: Send>(
-    images: &[Image],
-    mut rest: &mut [T],
-    size: fn(&Image) -> usize,
-    cut: impl Fn(&Image, &mut [T]) + Sync,
-) {
-    let mut parts = Vec::with_capacity(images.len());
-    for image in images {
-        let (part, others) = rest.split_at_mut(size(image));
-        parts.push((image, part));
-        rest = others;
-    }
-    let parts = parts.into_par_iter();
-    parts.for_each(|(image, part)| cut(image, part));
 }
 
 /// Pads a picture to a black square as large as its longer edge; an odd remaining pixel goes to the

@@ -21,6 +21,7 @@ use crate::gr00t::model::vision::PatchTables;
 use crate::gr00t::model::{Gr00t, SamplerStart};
 use crate::gr00t::{BatchInputs, check_shape};
 use crate::graphs::{PassShape, to_device};
+use crate::image::PixelScale;
 use crate::nn::note;
 
 /// Frames in a patch: the same picture twice.
@@ -108,8 +109,8 @@ impl PassInputs {
     }
 }
 
-/// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32. The image
-/// processor computes the same, so either side may do it without changing a bit.
+/// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32, to the bit as the
+/// reference's image processor does.
 pub struct Normalise {
     /// Mean of each channel, `[1, 3, 1]`.
     mean: Tensor,
@@ -118,16 +119,16 @@ pub struct Normalise {
 }
 
 impl Normalise {
-    /// Takes mean and standard deviation of each channel, in units of a byte.
-    pub fn new(mean: [f32; 3], deviation: [f32; 3], device: Device) -> Self {
+    /// Brings a scale to a device.
+    pub fn new(scale: PixelScale, device: Device) -> Self {
         let channels = |values: [f32; 3]| {
             Tensor::from_slice(&values)
                 .view([1, CHANNELS, 1])
                 .to_device(device)
         };
         Self {
-            mean: channels(mean),
-            deviation: channels(deviation),
+            mean: channels(scale.mean),
+            deviation: channels(scale.deviation),
         }
     }
 
@@ -241,9 +242,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_become_the_same_numbers_as_on_the_host() {
+    fn bytes_become_numbers_by_a_difference_and_a_quotient_in_float32() {
         let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
-        let normalise = Normalise::new(mean, deviation, Device::Cpu);
+        let normalise = Normalise::new(PixelScale { mean, deviation }, Device::Cpu);
         let bytes: Vec<u8> = (0..3 * 256).map(|i| (i % 256) as u8).collect();
         let found = normalise.apply(&Tensor::from_slice(&bytes).view([1, 768]), Kind::Float);
         let found = Vec::<f32>::try_from(found.view(-1)).unwrap();

@@ -107,8 +107,7 @@ impl<'a> StateSteps<'a> {
 pub struct PreparedRow {
     /// Token ids of the prompt, without padding.
     pub ids: Arc<[i64]>,
-    /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as
-    /// bytes, `[p, 768]`, `u8`.
+    /// Patches of the pictures, in the order of the prompt: `[p, 768]`, `u8`.
     pub pixels: Tensor,
     /// Number of patches of each picture along time, height and width.
     pub grids: Vec<[i64; 3]>,
@@ -170,12 +169,6 @@ impl Processor {
             prompts: Prompts::read(&vlm, config.formalize_language)?,
             embodiment_id: embodiment::id(&dir.join("embodiment_id.json"), tag)?,
         })
-    }
-
-    /// Disables the normalisation of pixels: from now on they are bytes. Returns the scale with
-    /// which the caller must normalise them.
-    pub fn give_bytes(&mut self) -> PixelScale {
-        self.pictures.give_bytes()
     }
 
     /// Prepares observations, all pictures at the same time, and returns one sample each, in order.

@@ -17,11 +17,7 @@ const KEPT: u64 = 64;
 
 /// The image steps of a released checkpoint, with tables for the sizes seen so far.
 #[derive(Debug)]
-pub(super) struct Area {
-    edge: usize,
-    crop: usize,
-    tables: Mutex<Cache<[ResizeAxis; 2], Arc<Tables>>>,
-}
+pub(super) struct Area(Mutex<Cache<[ResizeAxis; 2], Arc<Tables>>>);
 
 /// The tables for resizing pictures of one size.
 #[derive(Debug)]
@@ -37,35 +33,31 @@ enum Tables {
 }
 
 impl Area {
-    pub(super) fn new(edge: usize, crop_fraction: f64) -> Self {
-        let crop = ((edge as f64 * crop_fraction) as usize).max(1);
-        Self {
-            edge,
-            crop,
-            tables: Mutex::new(Cache::new(KEPT)),
-        }
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Cache::new(KEPT)))
     }
 
-    pub(super) fn apply(&self, picture: RgbPicture) -> Image {
+    pub(super) fn apply(&self, picture: RgbPicture, edge: usize, crop_fraction: f64) -> Image {
+        let crop = cropped(edge, crop_fraction);
         let source = picture.height.max(picture.width);
         let axis = |present: usize| ResizeAxis {
             source,
             bar: (source - present) / 2,
             present,
-            target: self.edge,
-            from: (self.edge - self.crop) / 2,
-            count: self.crop,
+            target: edge,
+            from: (edge - crop) / 2,
+            count: crop,
         };
         let middle = self.resize(picture, [axis(picture.height), axis(picture.width)]);
         let whole = ResizeAxis {
-            source: self.crop,
+            source: crop,
             bar: 0,
-            present: self.crop,
-            target: self.edge,
+            present: crop,
+            target: edge,
             from: 0,
-            count: self.edge,
+            count: edge,
         };
-        if self.crop == self.edge {
+        if crop == edge {
             middle
         } else {
             self.resize(middle.as_picture(), [whole, whole])
@@ -83,7 +75,7 @@ impl Area {
 
     fn tables(&self, axes: [ResizeAxis; 2]) -> Arc<Tables> {
         // Only complete tables are kept, so a lock poisoned by a panic elsewhere does no harm.
-        let mut kept = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get_or(axes, || Arc::new(Tables::new(axes)))
     }
 }
@@ -103,6 +95,11 @@ impl Tables {
             Self::Between(PairTables::new(axes))
         }
     }
+}
+
+/// Returns the edge of what a crop leaves of `edge` pixels.
+fn cropped(edge: usize, fraction: f64) -> usize {
+    ((edge as f64 * fraction) as usize).max(1)
 }
 
 /// Copies the needed part of the square around a picture.

@@ -106,15 +106,15 @@ proptest! {
         height in 1usize..40, width in 1usize..40, edge in 1usize..40, fraction in 0.05f64..1.0, seed: u32,
     ) {
         let source = picture(height, width, seed);
-        let area = Area::new(edge, fraction);
-        let wanted = slow(&middle(&slow(&squared(source.as_picture()), edge), area.crop), edge);
-        prop_assert_eq!(area.apply(source.as_picture()), wanted);
+        let whole = slow(&squared(source.as_picture()), edge);
+        let wanted = slow(&middle(&whole, cropped(edge, fraction)), edge);
+        prop_assert_eq!(Area::new().apply(source.as_picture(), edge, fraction), wanted);
     }
 }
 
 #[test]
 fn tables_are_made_once_for_each_size() {
-    let area = Area::new(8, 0.9);
+    let area = Area::new();
     let axis = ResizeAxis {
         source: 10,
         bar: 0,

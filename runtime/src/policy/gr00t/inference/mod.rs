@@ -19,7 +19,7 @@ use jobs::policies::{Batching, Gr00t};
 use models::gr00t::ModelDir;
 use models::gr00t::model::{Normalise, PassInputs, SamplerStart};
 use models::gr00t::processor::{
-    KeyActions, PixelScale, PreparedRow, Processor, ProcessorConfig, RowInputs, collate,
+    KeyActions, PreparedRow, Processor, ProcessorConfig, RowInputs, collate,
 };
 use models::graphs::PassFn;
 use torchlib::operators::{InferenceMode, normal, to_host};
@@ -34,8 +34,8 @@ pub struct Gr00tInference {
     /// Whether prompts of different lengths share padded batches as in the reference; otherwise
     /// they go into the network one after the other.
     pads: bool,
-    /// Normalises pixels on the device; `None` where the host does it.
-    normalise: Option<Rc<Normalise>>,
+    /// Normalises pixels on the device.
+    normalise: Rc<Normalise>,
     /// Whether passes are captured.
     pub(super) captures: bool,
 }
@@ -66,22 +66,18 @@ impl Gr00tInference {
     /// Returns an error if files cannot be used.
     pub fn load(
         settings: &Gr00t,
-        mut processor: Processor,
+        processor: Processor,
         checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
         let loaded = checkpoints.gr00t(settings)?;
         let steps = settings.denoising_steps.map(|steps| steps.0 as i64);
-        let device = loaded.network.device();
-        let normalise = device.is_cuda().then(|| {
-            let PixelScale { mean, deviation } = processor.give_bytes();
-            Rc::new(Normalise::new(mean, deviation, device))
-        });
+        let normalise = Normalise::new(processor.pictures.scale, loaded.network.device());
         Ok(Self {
             runner: checkpoints.runner(&settings.model_path, Rc::clone(&loaded.graphs)),
             processor,
             steps: steps.unwrap_or(loaded.config.num_inference_timesteps),
             pads: settings.batching == Batching::Padded,
-            normalise,
+            normalise: Rc::new(normalise),
             captures: settings.cuda_graphs && loaded.graphs.borrow().captures(),
             loaded,
         })
@@ -187,7 +183,7 @@ impl Gr00tInference {
             .captures
             .then(|| network.shape(&inputs, self.steps, has_strength));
         let pass = || -> Result<PassFn, Refusal> {
-            let normalise = self.normalise.as_ref();
+            let normalise = Some(&self.normalise);
             let constants = network.constants(&inputs, &noise, self.steps, normalise)?;
             let network = Rc::clone(&network);
             Ok(Rc::new(move |batch: &[Tensor]| {
