@@ -1,10 +1,9 @@
-//! The golden cases on a GPU: every tensor of the network, and the results of the precomputed
-//! sampler.
+//! The golden cases on a GPU: every tensor of the network.
 
 use crate::gpu::card::device;
 use crate::parity::case::cases;
 use crate::parity::compare::Tolerance;
-use crate::parity::network::{FLOAT32, every_step, is_planned, is_repeated, judge};
+use crate::parity::network::{FLOAT32, every_step, is_repeated, judge};
 
 /// Prefixes of the tensors that belong to the processor, to the policy, or to a run in float32.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", FLOAT32];
@@ -24,17 +23,7 @@ fn gpu_every_tensor_of_the_goldens_is_the_references() {
     for case in cases() {
         let found = every_step(&case, &case.network_on(device, case.kind()));
         let is_here = |name: &str| !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix));
-        judge(&case, "reference", &found, is_here, CARD);
-    }
-}
-
-#[test]
-#[ignore = "needs RRUN_DEVICE"]
-fn gpu_the_precomputed_sampler_gives_the_goldens_results() {
-    let device = device();
-    let _no_grad = tch::no_grad_guard();
-    for case in cases() {
-        is_planned(&case, &case.network_on(device, case.kind()), CARD);
+        judge(&case, &found, is_here, CARD);
     }
 }
 

@@ -39,14 +39,6 @@ pub struct PassConstants {
 }
 
 impl PassConstants {
-    /// Returns constants with which actions are denoised step by step, and every
-    /// tensor can be recorded.
-    #[must_use]
-    pub fn step_by_step(mut self) -> Self {
-        self.head.plan = None;
-        self
-    }
-
     /// Returns which positions are image tokens: `[rows, S]`, `bool`.
     pub fn image_mask(&self) -> &Tensor {
         &self.prompt.image_mask

@@ -13,7 +13,7 @@ use crate::nn::note;
 use crate::weights::Weights;
 
 /// Epsilon of the norm before the output layer.
-const OUT_EPS: f64 = 1e-6;
+pub(super) const OUT_EPS: f64 = 1e-6;
 
 /// The transformer: time embedding, blocks and output layer.
 pub(super) struct Dit {
@@ -77,16 +77,18 @@ impl Dit {
         keys
     }
 
-    /// Returns the modulations for time embeddings `[B, width]`, which `of` makes of scale and
-    /// shift. The scale comes before the shift in the blocks, but after it at the output.
-    pub fn times(&self, temb: &Tensor, of: fn(&Tensor, &Tensor) -> Modulation) -> TimeModulation {
+    /// Returns the modulations for a time embedding `[1, width]`. The scale comes before the shift in
+    /// the blocks, but after it at the output.
+    pub fn times(&self, temb: &Tensor) -> TimeModulation {
         let active = temb.silu();
         let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
         let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
         let out = halves(&self.out_modulation);
         TimeModulation {
-            blocks: blocks.map(|halves| of(&halves[0], &halves[1])).collect(),
-            out: of(&out[1], &out[0]),
+            blocks: blocks
+                .map(|halves| Modulation::new(&halves[0], &halves[1]))
+                .collect(),
+            out: Modulation::new(&out[1], &out[0]),
         }
     }
 
@@ -110,16 +112,6 @@ impl Dit {
             );
         }
         x
-    }
-
-    /// Normalises `[B·n, width]` for the output layer; the shape stays the same.
-    pub fn normed(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
-        modulation.apply(x, rows, OUT_EPS)
-    }
-
-    /// Maps `[B·n, width]` to `[B·n, hidden_size]`.
-    pub fn out(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
-        self.projection.forward(&self.normed(x, modulation, rows))
     }
 }
 
@@ -149,7 +141,7 @@ impl DitBlock {
         keys: Option<&CrossKeys>,
         (rows, heads): (i64, Heads),
     ) -> Tensor {
-        let normed = modulation.apply(&x, rows, HEAD_EPS);
+        let normed = modulation.apply(&x, HEAD_EPS);
         let x = match (&self.attention, keys) {
             (DitAttention::Cross { q, out }, Some(keys)) => {
                 out.add_to(x, &keys.attend(&heads.split(&q.forward(&normed), rows)))

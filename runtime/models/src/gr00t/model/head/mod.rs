@@ -3,7 +3,7 @@
 //! ```text
 //! features ─► condition ─► keys and values of every cross-attention block   (once per inference)
 //! state ────► state encoder ─► one token
-//! actions ──► action encoder ─► T tokens ─► DiT ─► decoder ─► velocity      (once per step)
+//! actions ──► action encoder ─► T tokens ─► DiT ─► decoder ─► velocity      (once per step, `plan`)
 //! ```
 
 use std::cell::RefCell;
@@ -20,9 +20,9 @@ use crate::nn::note;
 use crate::weights::Weights;
 use condition::Condition;
 use dit::{CrossKeys, Dit};
-use embodiment::{ActionEncoder, CategoryMlp};
+use embodiment::{CategoryLinear, CategoryMlp};
 use plan::SamplerPlan;
-use time::{Modulation, TimeModulation};
+use time::TimeModulation;
 
 mod condition;
 mod dit;
@@ -42,7 +42,9 @@ const REMEMBERED: u64 = 8;
 pub(super) struct ActionHead {
     condition: Condition,
     state: CategoryMlp,
-    encoder: ActionEncoder,
+    /// Encodes noisy actions and their flow time as tokens: from `max_action_dim` to E, from 2·E
+    /// (action and time) to E, and from E to E.
+    encoder: [CategoryLinear; 3],
     /// Position embedding, added to the action tokens: `[max_seq_len, E]`.
     position: Option<Tensor>,
     dit: Dit,
@@ -64,9 +66,8 @@ pub(super) struct Conditions {
 /// The constants of the head for a batch shape.
 pub(super) struct HeadConstants {
     embodiment: i64,
-    /// The precomputed sampler, unless every step is to be seen.
-    pub plan: Option<Rc<SamplerPlan>>,
-    steps: i64,
+    /// The precomputed sampler.
+    plan: Rc<SamplerPlan>,
 }
 
 impl ActionHead {
@@ -78,12 +79,22 @@ impl ActionHead {
             |part: &str, widths: [i64; 3]| CategoryMlp::take(weights, part, count, widths);
         let state = mlp("state_encoder", [state, hidden, embedding]);
         let decoder = mlp("action_decoder", [hidden, hidden, action]);
+        let condition = Condition::take(weights, config);
+        let encoder = [
+            ("W1", [action, embedding]),
+            ("W2", [2 * embedding, embedding]),
+            ("W3", [embedding, embedding]),
+        ];
+        let encoder = encoder.map(|(layer, widths)| {
+            let name = format!("{PREFIX}.action_encoder.{layer}");
+            CategoryLinear::take(weights, &name, count, widths)
+        });
         let name = format!("{PREFIX}.position_embedding.weight");
         Self {
-            condition: Condition::take(weights, config),
+            condition,
             state,
             decoder,
-            encoder: ActionEncoder::take(weights, count, [action, embedding]),
+            encoder,
             position: config
                 .add_pos_embed
                 .then(|| weights.take(&name, &[config.max_seq_len, embedding])),
@@ -116,8 +127,7 @@ impl ActionHead {
         }
         Ok(HeadConstants {
             embodiment,
-            plan: Some(self.plan(steps, embodiment)),
-            steps,
+            plan: self.plan(steps, embodiment),
         })
     }
 
@@ -145,10 +155,7 @@ impl ActionHead {
             strength: start.strength.as_ref().map(|factor| factor.to_kind(kind)),
         };
         let conditions = self.conditions(constants, (features, prompt), state);
-        let actions = match &constants.plan {
-            Some(plan) => plan.run(&self.dit, &conditions, start),
-            None => self.euler(constants, &conditions, start),
-        };
+        let actions = constants.plan.run(&self.dit, &conditions, start);
         note(format_args!("action_pred"), &actions, None);
         actions
     }
@@ -169,63 +176,5 @@ impl ActionHead {
             keys: self.dit.keys(&vl, prompt),
             state,
         }
-    }
-
-    fn euler(
-        &self,
-        constants: &HeadConstants,
-        conditions: &Conditions,
-        start: SamplerStart,
-    ) -> Tensor {
-        let SamplerStart {
-            mut actions,
-            strength,
-        } = start;
-        let steps = constants.steps;
-        let batch = (actions.size()[0], actions.device());
-        for k in 0..steps {
-            note(format_args!("step{k}.actions_in"), &actions, None);
-            let bucket = time::bucket(k, steps, self.config.num_timestep_buckets, batch);
-            let velocity = self.velocity(constants, conditions, (&actions, &bucket), k);
-            let moved = velocity * (1.0 / steps as f64);
-            actions = match &strength {
-                Some(strength) => actions + moved * strength,
-                None => actions + moved,
-            };
-        }
-        actions
-    }
-
-    /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
-    /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
-    /// `num_timestep_buckets`). `k` is the number of the step, for the names of tensors.
-    fn velocity(
-        &self,
-        constants: &HeadConstants,
-        conditions: &Conditions,
-        (actions, bucket): (&Tensor, &Tensor),
-        k: i64,
-    ) -> Tensor {
-        let (rows, horizon) = (actions.size()[0], self.config.action_horizon);
-        let temb = self.dit.time.forward(bucket, actions.kind());
-        note(format_args!("step{k}.temb"), &temb, None);
-        let encoded = self.encoder.forward(constants.embodiment, actions, bucket);
-        note(format_args!("step{k}.action_encoder"), &encoded, None);
-        let tokens = match &self.position {
-            Some(position) => encoded + position.narrow(0, 0, horizon),
-            None => encoded,
-        };
-        let x = Tensor::cat(&[&conditions.state, &tokens], 1);
-        note(format_args!("step{k}.dit_in"), &x, None);
-        let times = self.dit.times(&temb, Modulation::of_rows);
-        let x = x.view([-1, self.config.input_embedding_dim]);
-        let x = self.dit.blocks(x, &times, &conditions.keys, (rows, k));
-        let out = self.dit.out(&x, &times.out, rows);
-        let out = out.view([rows, 1 + horizon, -1]);
-        note(format_args!("step{k}.dit_out"), &out, None);
-        let velocity = self.decoder.forward(constants.embodiment, &out);
-        let velocity = velocity.narrow(1, 1, horizon);
-        note(format_args!("step{k}.velocity"), &velocity, None);
-        velocity
     }
 }

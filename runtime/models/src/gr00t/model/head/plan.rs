@@ -9,10 +9,11 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::gr00t::model::head::dit::Dit;
+use crate::gr00t::model::head::dit::{Dit, OUT_EPS};
 use crate::gr00t::model::head::rtc::SamplerStart;
-use crate::gr00t::model::head::time::{Modulation, TimeModulation, bucket, sinusoid};
+use crate::gr00t::model::head::time::{TimeModulation, bucket, sinusoid};
 use crate::gr00t::model::head::{ActionHead, Conditions};
+use crate::nn::{is_heard, note};
 use torchlib::operators;
 
 /// The constants for one number of steps and one embodiment.
@@ -36,16 +37,15 @@ pub(in crate::gr00t::model) struct SamplerPlan {
 pub(super) fn times(head: &ActionHead, steps: i64) -> Vec<TimeModulation> {
     let (kind, device) = kind_and_device(head);
     let at = |k| {
-        let bucket = bucket(k, steps, head.config.num_timestep_buckets, (1, device));
-        let temb = head.dit.time.forward(&bucket, kind);
-        head.dit.times(&temb, Modulation::shared)
+        let bucket = bucket(k, steps, head.config.num_timestep_buckets, device);
+        head.dit.times(&head.dit.time.forward(&bucket, kind))
     };
     (0..steps).map(at).collect()
 }
 
 /// Returns dtype and device of the weights.
 fn kind_and_device(head: &ActionHead) -> (Kind, Device) {
-    let weight = &head.encoder.layers[0].weight;
+    let weight = &head.encoder[0].weight;
     (weight.kind(), weight.device())
 }
 
@@ -56,13 +56,13 @@ impl SamplerPlan {
         let narrow = |x: Tensor| x.to_kind(kind);
         let (width, steps) = (head.config.input_embedding_dim, times.len() as i64);
 
-        let encoder = head.encoder.layers.each_ref();
+        let encoder = head.encoder.each_ref();
         let [(w1, b1), (w2, b2), (w3, b3)] = encoder.map(|layer| layer.of(embodiment));
         let half = |half: i64| wide(&w2.narrow(0, half * width, width));
         let (action, time) = (half(0), half(1));
         let bias = wide(&b1).unsqueeze(0).mm(&action) + wide(&b2);
         let wave = |k| {
-            let bucket = bucket(k, steps, head.config.num_timestep_buckets, (1, device));
+            let bucket = bucket(k, steps, head.config.num_timestep_buckets, device);
             wide(&sinusoid(&bucket, width, kind))
         };
         let position = head
@@ -110,29 +110,33 @@ impl SamplerPlan {
                 .reshape([-1, action])
         });
         let mut actions = start.actions.reshape([rows * horizon, action]);
+        let shape = [rows, horizon, action];
         for (k, (times, bias)) in (0..).zip(self.times.iter().zip(&self.encoder_in_bias)) {
+            note(format_args!("step{k}.actions_in"), &actions, Some(&shape));
             let hidden = bias.addmm(&actions, &self.encoder_in).silu();
             let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out, None);
             let x = Tensor::cat(
                 &[&conditions.state, &encoded.view([rows, horizon, width])],
                 1,
-            )
-            .view([-1, width]);
+            );
+            note(format_args!("step{k}.dit_in"), &x, None);
+            let x = x.view([-1, width]);
             let x = dit.blocks(x, times, &conditions.keys, (rows, k));
             let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
-            let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
+            let normed = times.out.apply(&x, OUT_EPS).view([-1, width]);
             let hidden = operators::linear_relu(&normed, &self.decoder_in, &self.decoder_in_bias);
+            let bias = Some(&self.decoder_out_bias);
+            if is_heard() {
+                let velocity = hidden.linear(&self.decoder_out, bias) * self.times.len() as f64;
+                note(format_args!("step{k}.velocity"), &velocity, Some(&shape));
+            }
             actions = match &strength {
-                Some(strength) => actions.addcmul(
-                    &hidden.linear(&self.decoder_out, Some(&self.decoder_out_bias)),
-                    strength,
-                ),
-                None => {
-                    let bias = Some(&self.decoder_out_bias);
-                    operators::linear_plus(&actions, &hidden, &self.decoder_out, bias)
+                Some(strength) => {
+                    actions.addcmul(&hidden.linear(&self.decoder_out, bias), strength)
                 }
+                None => operators::linear_plus(&actions, &hidden, &self.decoder_out, bias),
             };
         }
-        actions.view([rows, horizon, action])
+        actions.view(shape)
     }
 }

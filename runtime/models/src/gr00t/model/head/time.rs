@@ -3,7 +3,7 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::gr00t::model::head::PREFIX;
-use crate::nn::layers::{Linear, plain_norm};
+use crate::nn::layers::Linear;
 use crate::weights::Weights;
 
 /// Channels of the sinusoid at the input of the time embedding.
@@ -12,11 +12,10 @@ const CHANNELS: i64 = 256;
 /// Longest period of both sinusoids.
 const MAX_PERIOD: f64 = 10_000.0;
 
-/// Returns the time of step `k` of `steps` for `rows` samples: trunc(k / steps · buckets),
-/// `[rows]`.
-pub(super) fn bucket(k: i64, steps: i64, buckets: i64, (rows, device): (i64, Device)) -> Tensor {
+/// Returns the time of step `k` of `steps`: trunc(k / steps · buckets), `[1]`.
+pub(super) fn bucket(k: i64, steps: i64, buckets: i64, device: Device) -> Tensor {
     let bucket = (k as f64 / steps as f64 * buckets as f64) as i64;
-    Tensor::full([rows], bucket, (Kind::Int64, device))
+    Tensor::full([1], bucket, (Kind::Int64, device))
 }
 
 /// Returns (sin, cos) of `bucket` `[B]` at `width / 2` frequencies: `[B, width]`, computed in
@@ -56,12 +55,11 @@ impl TimeEmbedding {
     }
 }
 
-/// The parameters of LN(x)·(1 + scale) + shift over the last axis.
-pub(super) enum Modulation {
-    /// One scale and shift per sample, each `[B, 1, width]`.
-    Rows { scale: Tensor, shift: Tensor },
-    /// The same values for all samples, as weight (1 + scale) and bias of a layer norm, `[width]`.
-    Shared { weight: Tensor, bias: Tensor },
+/// The parameters of LN(x)·(1 + scale) + shift over the last axis, as weight (1 + scale) and bias of
+/// a layer norm, `[width]`.
+pub(super) struct Modulation {
+    weight: Tensor,
+    bias: Tensor,
 }
 
 /// All modulations at one flow time.
@@ -73,34 +71,18 @@ pub(super) struct TimeModulation {
 }
 
 impl Modulation {
-    /// Builds a modulation from scale and shift, each `[B, width]`.
-    pub fn of_rows(scale: &Tensor, shift: &Tensor) -> Self {
-        Self::Rows {
-            scale: scale.unsqueeze(1),
-            shift: shift.unsqueeze(1),
-        }
-    }
-
-    /// Builds a modulation for any batch from scale and shift, each `[1, width]`.
-    pub fn shared(scale: &Tensor, shift: &Tensor) -> Self {
-        Self::Shared {
+    /// Builds a modulation from scale and shift, each `[1, width]`.
+    pub fn new(scale: &Tensor, shift: &Tensor) -> Self {
+        Self {
             weight: (scale + 1.0).view(-1),
             bias: shift.contiguous().view(-1),
         }
     }
 
-    /// Normalises and modulates rows `[B·n, width]`; the shape stays the same.
-    pub fn apply(&self, x: &Tensor, rows: i64, eps: f64) -> Tensor {
-        match self {
-            Self::Rows { scale, shift } => {
-                let width = x.size()[1];
-                let normed = plain_norm(&x.view([rows, -1, width]), width, eps);
-                (normed * (scale + 1.0) + shift).view([-1, width])
-            }
-            Self::Shared { weight, bias } => {
-                x.layer_norm(weight.size(), Some(weight), Some(bias), eps, false)
-            }
-        }
+    /// Normalises and modulates the last axis; the shape stays the same.
+    pub fn apply(&self, x: &Tensor, eps: f64) -> Tensor {
+        let Self { weight, bias } = self;
+        x.layer_norm(weight.size(), Some(weight), Some(bias), eps, false)
     }
 }
 
@@ -110,7 +92,7 @@ mod tests {
 
     #[test]
     fn released_steps_are_quarters_of_a_thousand() {
-        let at = |k| bucket(k, 4, 1000, (1, Device::Cpu)).int64_value(&[0]);
+        let at = |k| bucket(k, 4, 1000, Device::Cpu).int64_value(&[0]);
         assert_eq!([0, 1, 2, 3].map(at), [0, 250, 500, 750]);
     }
 
@@ -121,14 +103,5 @@ mod tests {
             Vec::<f32>::try_from(sinusoid(&zero, 4, Kind::Float).view(-1)).unwrap(),
             [0.0, 0.0, 1.0, 1.0]
         );
-    }
-
-    #[test]
-    fn a_shared_modulation_equals_one_per_row() {
-        let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
-        let (scale, shift, x) = (random(&[1, 8]), random(&[1, 8]), random(&[6, 8]));
-        let [rows, shared] = [Modulation::of_rows, Modulation::shared]
-            .map(|of| of(&scale, &shift).apply(&x, 1, 1e-5));
-        assert!((shared - rows).abs().max().double_value(&[]) < 1e-5);
     }
 }
