@@ -26,18 +26,18 @@ pub struct ProcessorConfig {
     pub geometry: Geometry,
     /// Whether upper case and punctuation are removed from instructions.
     pub formalize_language: bool,
-    /// Width of the network's state, which is padded with zeros.
-    pub max_state_dim: usize,
-    /// Width of the network's actions.
-    pub max_action_dim: usize,
     /// How values are normalised.
     pub scaling: Scaling,
 }
 
-/// How values are normalised.
+/// How values are normalised, and how many the network has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Scaling {
+    /// Width of the network's state, which is padded with zeros.
+    pub max_state_dim: usize,
+    /// Width of the network's actions.
+    pub max_action_dim: usize,
     /// Whether the range is from the 1st to the 99th percentile instead of from minimum to maximum.
     pub use_percentiles: bool,
     /// Whether normalised states are clipped to [-1, 1].
@@ -54,6 +54,8 @@ pub struct Scaling {
 impl Default for Scaling {
     fn default() -> Self {
         Self {
+            max_state_dim: 29,
+            max_action_dim: 29,
             use_percentiles: false,
             clip_outliers: true,
             sin_cos_states: false,
@@ -83,8 +85,6 @@ struct Arguments {
     image_crop_size: Option<[usize; 2]>,
     image_target_size: Option<[usize; 2]>,
     formalize_language: bool,
-    max_state_dim: usize,
-    max_action_dim: usize,
 }
 
 impl Default for Arguments {
@@ -96,8 +96,6 @@ impl Default for Arguments {
             image_crop_size: None,
             image_target_size: None,
             formalize_language: true,
-            max_state_dim: 29,
-            max_action_dim: 29,
         }
     }
 }
@@ -126,9 +124,10 @@ impl ProcessorConfig {
             modalities.check(file, &["processor_kwargs", "modality_configs", tag])?;
         }
         let arguments: Arguments = file.get(&["processor_kwargs"])?;
+        let scaling: Scaling = file.get(&["processor_kwargs"])?;
         for (name, width) in [
-            ("max_state_dim", arguments.max_state_dim),
-            ("max_action_dim", arguments.max_action_dim),
+            ("max_state_dim", scaling.max_state_dim),
+            ("max_action_dim", scaling.max_action_dim),
         ] {
             check_range(file, name, &[width], WIDEST)?;
         }
@@ -136,9 +135,7 @@ impl ProcessorConfig {
             embodiments,
             geometry: arguments.geometry(file)?,
             formalize_language: arguments.formalize_language,
-            max_state_dim: arguments.max_state_dim,
-            max_action_dim: arguments.max_action_dim,
-            scaling: file.get(&["processor_kwargs"])?,
+            scaling,
         })
     }
 
@@ -218,18 +215,17 @@ mod tests {
             }
         );
         assert_eq!(
-            (
-                config.max_state_dim,
-                config.max_action_dim,
-                config.formalize_language
-            ),
-            (29, 29, true)
+            (config.formalize_language, config.scaling),
+            (true, Scaling::default())
         );
-        assert!(
-            config.scaling.clip_outliers
-                && !config.scaling.use_percentiles
-                && !config.scaling.use_relative_action
-        );
+        let Scaling {
+            max_state_dim,
+            max_action_dim,
+            clip_outliers,
+            ..
+        } = config.scaling;
+        assert_eq!((max_state_dim, max_action_dim), (29, 29));
+        assert!(clip_outliers);
     }
 
     #[test]

@@ -22,11 +22,9 @@ use crate::gr00t::processor::{KeyActions, StateSteps};
 pub struct StateActionCodec {
     states: Vec<EncodedKey>,
     pub(super) state_steps: usize,
-    max_state_dim: usize,
     scaling: Scaling,
     actions: Vec<DecodedKey>,
     horizon: usize,
-    max_action_dim: usize,
 }
 
 /// A state vector, and how it is encoded.
@@ -66,11 +64,9 @@ impl StateActionCodec {
         Ok(Self {
             states: EncodedKey::all(&modalities.state, &statistics, tag, &config.scaling)?,
             state_steps: modalities.state.horizon(),
-            max_state_dim: config.max_state_dim,
             scaling: config.scaling,
-            actions: DecodedKey::all(modalities, &statistics, tag, config)?,
+            actions: DecodedKey::all(modalities, &statistics, tag, &config.scaling)?,
             horizon: modalities.action.horizon(),
-            max_action_dim: config.max_action_dim,
         })
     }
 
@@ -87,7 +83,8 @@ impl StateActionCodec {
     /// # Errors
     /// Returns [`Refusal`] with the key that is missing or has a wrong shape.
     pub fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, Refusal> {
-        let (most, scaling) = (self.max_state_dim, &self.scaling);
+        let scaling = &self.scaling;
+        let most = scaling.max_state_dim;
         let mut out = vec![0.0; self.state_steps * most];
         let mut column = 0;
         for key in &self.states {
@@ -140,7 +137,7 @@ impl StateActionCodec {
         predicted: &[f32],
         state: &BTreeMap<&str, StateSteps>,
     ) -> Result<Vec<KeyActions>, Refusal> {
-        let (width, values) = (self.max_action_dim, predicted.len());
+        let (width, values) = (self.scaling.max_action_dim, predicted.len());
         if !values.is_multiple_of(width) || values / width < self.horizon {
             let wanted = format_args!("expected {} steps of {width}", self.horizon);
             let found = format_args!("{values} values");
@@ -213,15 +210,14 @@ impl DecodedKey {
         modalities: &Modalities,
         statistics: &Statistics,
         tag: &str,
-        config: &ProcessorConfig,
+        scaling: &Scaling,
     ) -> Result<Vec<Self>, Refusal> {
-        let (action, most) = (&modalities.action, config.max_action_dim);
+        let (action, most) = (&modalities.action, scaling.max_action_dim);
         let mut keys: Vec<Self> = Vec::new();
         for (index, name) in action.keys.iter().enumerate() {
             let own = action.actions.as_ref().map(|actions| &actions[index]);
-            let relative = own.filter(|own| {
-                own.rep == Representation::Relative && config.scaling.use_relative_action
-            });
+            let relative = own
+                .filter(|own| own.rep == Representation::Relative && scaling.use_relative_action);
             let known = statistics.key([tag, "action", name])?;
             let width = known.table("min").or_else(|_| known.table("mean"))?.width;
             let source = match relative {
@@ -232,7 +228,7 @@ impl DecodedKey {
                 _ if action.has_mean_std(name) => ValueScale::spread(&source)?,
                 // With or without percentiles.
                 Some(_) => ValueScale::range(&source, ["min", "max"])?,
-                None => ValueScale::range(&source, config.scaling.range())?,
+                None => ValueScale::range(&source, scaling.range())?,
             };
             let steps = action.horizon();
             let wanted =
