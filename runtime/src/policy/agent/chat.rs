@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 use crate::env::Frame;
 use crate::policy::agent::AgentSettings;
 
+/// The JSON schema of an answer to pictures.
+const SCHEMA: &str = include_str!("schema.json");
+
 /// Maximum length of a server's reason in characters, because some servers answer with a web page.
 const LONGEST_REASON: usize = 300;
 
@@ -95,42 +98,16 @@ pub(super) fn body(
 
 /// Returns the JSON schema of an answer; `sees` tells whether the model sees pictures.
 pub(super) fn schema(sees: bool) -> Value {
-    let text = |description: &str| json!({"type": "string", "description": description});
-    let reflection =
-        "What was done so far and what came of it; if the last action or plan failed, why";
-    let words = "The plan in words: numbered steps, each with the name of its action";
-    let number = "Number of the action in the list of available actions";
-    let action = json!({
-        "type": "object",
-        "properties": {
-            "action_id": {"type": "integer", "description": number},
-            "action_name": text("Its name in that list"),
-        },
-        "required": ["action_id", "action_name"],
-        "additionalProperties": false,
-    });
-    let actions = "The actions that fulfil the instruction, in order. An empty list says that \
-        nothing is left to do";
-    let plan = json!({"type": "array", "description": actions, "items": action});
-    let seen = text("What the pictures show now");
-    let properties: Map<String, Value> = [
-        ("visual_state_description", seen),
-        ("reasoning_and_reflection", text(reflection)),
-        ("language_plan", text(words)),
-        ("executable_plan", plan),
-    ]
-    .into_iter()
-    .skip(usize::from(!sees))
-    .map(|(name, property)| (name.to_owned(), property))
-    .collect();
-    let required: Vec<_> = properties.keys().collect();
-    let required = json!(required);
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
+    let mut schema: Value = serde_json::from_str(SCHEMA).expect("the tests read it");
+    if !sees {
+        if let Value::Object(properties) = &mut schema["properties"] {
+            properties.shift_remove("visual_state_description");
+        }
+        if let Value::Array(required) = &mut schema["required"] {
+            required.remove(0);
+        }
+    }
+    schema
 }
 
 /// The answer of a server, and the effort it took.
@@ -256,7 +233,9 @@ mod tests {
 
     #[test]
     fn without_pictures_nobody_is_asked_to_describe_them() {
-        assert_eq!(schema(false)["properties"].as_object().unwrap().len(), 3);
+        let blind = schema(false);
+        assert_eq!(blind["properties"].as_object().unwrap().len(), 3);
+        assert_eq!(blind["required"][0], "reasoning_and_reflection");
         assert!(schema(true)["properties"]["visual_state_description"].is_object());
     }
 

@@ -119,7 +119,7 @@ impl AgentEpisode {
             "latency_s": latency,
         });
         match &mut self.transcript {
-            Some(transcript) => transcript.request(&line).map_err(unwritten),
+            Some(transcript) => append(&mut transcript.requests, &line).map_err(unwritten),
             None => Ok(()),
         }
     }
@@ -138,7 +138,7 @@ impl AgentEpisode {
         for mut line in lines {
             line["episode_elapsed_seconds"] = json!(elapsed);
             if let Some(transcript) = self.transcript()? {
-                transcript.line(&line)?;
+                append(&mut transcript.lines, &line)?;
             }
         }
         Ok(())
@@ -237,22 +237,6 @@ impl Transcript {
         Ok(names)
     }
 
-    /// Writes one line about an action.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system.
-    fn line(&mut self, line: &Value) -> io::Result<()> {
-        self.lines.write_all(format!("{line}\n").as_bytes())
-    }
-
-    /// Writes one line about a request.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system.
-    fn request(&mut self, line: &Value) -> io::Result<()> {
-        self.requests.write_all(format!("{line}\n").as_bytes())
-    }
-
     /// Ends the episode and writes its result.
     ///
     /// # Errors
@@ -264,6 +248,11 @@ impl Transcript {
         let lines = folder.join(format!("episode_{episode}_step_{env_step}.json"));
         fs::rename(unfinished(folder, episode), lines)
     }
+}
+
+/// Writes one line at once.
+fn append(file: &mut File, line: &Value) -> io::Result<()> {
+    file.write_all(format!("{line}\n").as_bytes())
 }
 
 fn images(folder: &Path, episode: u64) -> PathBuf {
@@ -336,7 +325,6 @@ mod tests {
         transcript
             .pictures(2, &[picture("front/left"), picture("wrist")])
             .unwrap();
-        transcript.line(&json!({"action_id": 1})).unwrap();
         assert!(names(folder.path()).contains(&"episode_3_unfinished.json".to_owned()));
         transcript.end(7, &json!({"task_success": 1.0})).unwrap();
         let wanted = [

@@ -3,7 +3,7 @@
 
 use crate::env::{Discrete, EnvSpec, Observation};
 use crate::policy::argument;
-use crate::policy::scripted::skill::{Motion, SKILL_CHUNK, Skills};
+use crate::policy::scripted::skill::{ActionProgress, CARRIED_OUT, SKILL_CHUNK, Skills};
 use crate::policy::{Chunk, PolicyError};
 use jobs::policies::PolicyType;
 use jobs::wiring::Sides;
@@ -19,20 +19,6 @@ pub(super) enum Hands {
         space: Discrete,
         /// Whether the job has given the names, so that those of the environment are ignored.
         is_given: bool,
-    },
-}
-
-/// The next part of an action.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum ActionProgress {
-    /// Execute these steps.
-    Steps(Chunk),
-    /// The action has ended.
-    Ended {
-        /// Whether it succeeded.
-        success: bool,
-        /// The environment's feedback, as text.
-        feedback: String,
     },
 }
 
@@ -105,7 +91,7 @@ impl Hands {
         seen: &Observation,
     ) -> Result<ActionProgress, PolicyError> {
         match self {
-            Self::Skills(skills) => skills.begin(action, seen).map(doing),
+            Self::Skills(skills) => skills.begin(action, seen),
             Self::Steps { space, .. } => {
                 // Action values are far below 2^24, so floats represent them exactly.
                 let value = (space.start + action as i64) as f32;
@@ -117,7 +103,7 @@ impl Hands {
     /// Continues the action, or returns its outcome.
     pub(super) fn go_on(&mut self, seen: &Observation) -> Result<ActionProgress, PolicyError> {
         match self {
-            Self::Skills(skills) => skills.go_on(seen).map(doing),
+            Self::Skills(skills) => skills.go_on(seen),
             Self::Steps { .. } => Ok(said(seen)),
         }
     }
@@ -125,21 +111,13 @@ impl Hands {
     /// Returns the outcome of an action during which the episode ended.
     pub(super) fn cut(&mut self, seen: &Observation, solved: bool) -> ActionProgress {
         match self {
-            Self::Skills(_) if solved => ended(true, "The task is solved."),
-            Self::Skills(skills) => match skills.go_on(seen).map(doing) {
+            Self::Skills(_) if solved => ActionProgress::ended(true, "The task is solved."),
+            Self::Skills(skills) => match skills.go_on(seen) {
                 Ok(ended @ ActionProgress::Ended { .. }) => ended,
-                _ => ended(false, "The episode ended before it was done."),
+                _ => ActionProgress::ended(false, "The episode ended before it was done."),
             },
             Self::Steps { .. } => said(seen),
         }
-    }
-}
-
-fn doing(motion: Motion) -> ActionProgress {
-    match motion {
-        Motion::Steps(chunk) => ActionProgress::Steps(chunk),
-        Motion::Done => ended(true, "It was carried out."),
-        Motion::Failed(reason) => ended(false, &format!("{reason}.")),
     }
 }
 
@@ -151,16 +129,11 @@ fn said(seen: &Observation) -> ActionProgress {
     let success = success.unwrap_or(true);
     let words = feedback.and_then(|feedback| feedback.env_feedback.as_deref());
     let own = if success {
-        "It was carried out."
+        CARRIED_OUT
     } else {
         "The environment refused it."
     };
-    ended(success, words.unwrap_or(own))
-}
-
-fn ended(success: bool, feedback: &str) -> ActionProgress {
-    let feedback = feedback.to_owned();
-    ActionProgress::Ended { success, feedback }
+    ActionProgress::ended(success, words.unwrap_or(own))
 }
 
 #[cfg(test)]
@@ -217,7 +190,7 @@ mod tests {
     fn what_the_environment_says_is_the_outcome() {
         let mut hands = Hands::new(&world(&["a"]), None).unwrap();
         let mut seen = Observation::default();
-        let done = ended(true, "It was carried out.");
+        let done = ActionProgress::ended(true, CARRIED_OUT);
         assert_eq!(hands.go_on(&seen).unwrap(), done);
         let said = Feedback {
             last_action_success: Some(false),
@@ -225,7 +198,8 @@ mod tests {
             ..Feedback::default()
         };
         seen.feedback = Some(Arc::new(said));
-        assert_eq!(hands.cut(&seen, false), ended(false, "A wall."));
+        let refused = ActionProgress::ended(false, "A wall.");
+        assert_eq!(hands.cut(&seen, false), refused);
     }
 
     #[test]

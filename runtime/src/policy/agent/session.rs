@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use crate::env::Observation;
 use crate::policy::agent::AgentSettings;
 use crate::policy::agent::chat::ChatMessage;
-use crate::policy::agent::hands::{ActionProgress, Hands};
+use crate::policy::agent::hands::Hands;
 use crate::policy::agent::prompt::{self, Executed, Unusable};
+use crate::policy::scripted::skill::ActionProgress;
 use crate::policy::{PolicyError, RowAnswer};
 
 /// The metrics of an episode, under EmbodiedBench's names where it has them.

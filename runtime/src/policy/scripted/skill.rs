@@ -21,6 +21,9 @@ use crate::policy::scripted::view::{ACTION_DIM, HOLDING, SceneState};
 use crate::policy::scripted::{EpisodeMemory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
 use crate::policy::{Chunk, PolicyError};
 
+/// What is told of an action that succeeded.
+pub(crate) const CARRIED_OUT: &str = "It was carried out.";
+
 /// Number of steps between two observations.
 pub(crate) const SKILL_CHUNK: usize = 8;
 
@@ -71,15 +74,26 @@ fn skills(task: TaskName) -> impl Iterator<Item = &'static (Skill, &'static str)
     own.iter().chain(OF_ALL)
 }
 
-/// The next part of a skill.
+/// The next part of an action, such as a skill.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Motion {
+pub(crate) enum ActionProgress {
     /// Execute these steps, and then look again.
     Steps(Chunk),
-    /// The skill has succeeded.
-    Done,
-    /// The skill has failed or cannot start; the reason is a sentence without its full stop.
-    Failed(String),
+    /// The action has ended, or cannot start.
+    Ended {
+        /// Whether it succeeded.
+        success: bool,
+        /// What came of it, as a sentence.
+        feedback: String,
+    },
+}
+
+impl ActionProgress {
+    /// Returns the end of an action.
+    pub(crate) fn ended(success: bool, feedback: &str) -> Self {
+        let feedback = feedback.to_owned();
+        Self::Ended { success, feedback }
+    }
 }
 
 /// The skills of one environment.
@@ -126,17 +140,17 @@ impl Skills {
         &mut self,
         number: usize,
         observation: &Observation,
-    ) -> Result<Motion, PolicyError> {
+    ) -> Result<ActionProgress, PolicyError> {
         let view = SceneState::new(observation)?;
         let Some((skill, _)) = skills(self.task).nth(number).copied() else {
-            return Ok(Motion::Failed(format!("there is no skill {number}")));
+            return Ok(ActionProgress::ended(false, "There is no such skill."));
         };
         let task = self.task;
         let memory = self
             .memory
             .get_or_insert_with(|| EpisodeMemory::new(task, &view));
         if let Some(reason) = skill.obstacle(memory, &view) {
-            return Ok(Motion::Failed(reason));
+            return Ok(ActionProgress::ended(false, reason));
         }
         if let Some(phase) = skill.first_phase() {
             if phase == Phase::Above {
@@ -156,22 +170,24 @@ impl Skills {
     ///
     /// # Errors
     /// Fails like [`Skills::begin`].
-    pub(crate) fn go_on(&mut self, observation: &Observation) -> Result<Motion, PolicyError> {
+    pub(crate) fn go_on(
+        &mut self,
+        observation: &Observation,
+    ) -> Result<ActionProgress, PolicyError> {
         let view = SceneState::new(observation)?;
-        let (Some(running), Some(memory)) = (&self.running, &mut self.memory) else {
-            return Ok(Motion::Failed("no skill is under way".to_owned()));
-        };
-        if let Some(motion) = running.ended(memory, &view) {
+        if let (Some(running), Some(memory)) = (&self.running, &mut self.memory)
+            && let Some(ended) = running.ended(memory, &view)
+        {
             self.running = None;
-            return Ok(motion);
+            return Ok(ended);
         }
         Ok(self.steps(view))
     }
 
     /// Returns the next steps of the current phase.
-    fn steps(&mut self, mut view: SceneState) -> Motion {
+    fn steps(&mut self, mut view: SceneState) -> ActionProgress {
         let (Some(running), Some(memory)) = (&mut self.running, &self.memory) else {
-            return Motion::Failed("no skill is under way".to_owned());
+            return ActionProgress::ended(false, "No skill is under way.");
         };
         let raised = [view.hand[0], view.hand[1], TRAVEL];
         let mut values = Vec::with_capacity(SKILL_CHUNK * ACTION_DIM);
@@ -189,7 +205,7 @@ impl Skills {
             view = view.after(&action);
         }
         running.steps += SKILL_CHUNK;
-        Motion::Steps(Chunk::new(ACTION_DIM, values))
+        ActionProgress::Steps(Chunk::new(ACTION_DIM, values))
     }
 }
 
@@ -209,17 +225,17 @@ impl Skill {
     }
 
     /// Returns the reason why the skill cannot start, if there is one.
-    fn obstacle(self, memory: &EpisodeMemory, view: &SceneState) -> Option<String> {
-        let reason = match self {
+    fn obstacle(self, memory: &EpisodeMemory, view: &SceneState) -> Option<&'static str> {
+        Some(match self {
             Self::Grasp if flat_distance(view.hand, view.object) > 0.03 => {
-                "The hand is not above the block"
+                "The hand is not above the block."
             }
             Self::Lift | Self::MoveAboveGoal | Self::Place if !is_held(view) => {
-                "The hand does not hold the block"
+                "The hand does not hold the block."
             }
-            Self::MoveAboveGoal if view.hand[2] < TRAVEL - 0.05 => "The block is not lifted",
+            Self::MoveAboveGoal if view.hand[2] < TRAVEL - 0.05 => "The block is not lifted.",
             Self::Place if view.distance_to_goal() > 0.03 => {
-                "The block is not above the green plate"
+                "The block is not above the green plate."
             }
             Self::Push => {
                 let behind = EpisodeMemory {
@@ -228,24 +244,22 @@ impl Skill {
                 }
                 .waypoint(view);
                 let is_there = norm(minus(behind.position, view.hand)) < 0.03;
-                return (!is_there)
-                    .then(|| "The hand is not behind the puck, at its height".to_owned());
+                return (!is_there).then_some("The hand is not behind the puck, at its height.");
             }
             _ => return None,
-        };
-        Some(reason.to_owned())
+        })
     }
 }
 
 impl RunningSkill {
     /// Returns the outcome of the skill if it has ended, and advances the memory to the phase to
     /// which the view leads.
-    fn ended(&self, memory: &mut EpisodeMemory, view: &SceneState) -> Option<Motion> {
+    fn ended(&self, memory: &mut EpisodeMemory, view: &SceneState) -> Option<ActionProgress> {
         let before = memory.phase;
         let next = memory.next(view);
         let waypoint = memory.waypoint(view);
         let near = |distance: f64| norm(minus(waypoint.position, view.hand)) < distance;
-        let failed = |reason: &str| Some(Motion::Failed(reason.to_owned()));
+        let failed = |reason: &str| Some(ActionProgress::ended(false, reason));
         let done = match (self.skill, before, next) {
             (Skill::MoveToGoal, ..) => near(0.006),
             (Skill::RaiseHand, ..) => view.hand[2] > TRAVEL - 0.015,
@@ -257,23 +271,23 @@ impl RunningSkill {
             | (Skill::MoveBehindObject, _, Phase::Push) => true,
             (Skill::Push, Phase::Push, Phase::Push) => near(0.006),
             (Skill::Place, Phase::Retreat, Phase::Retreat) => near(0.02),
-            (Skill::Grasp, _, Phase::Above) => return failed("The fingers closed on nothing"),
+            (Skill::Grasp, _, Phase::Above) => return failed("The fingers closed on nothing."),
             (Skill::Place, Phase::Retreat, Phase::Above) => {
-                return failed("The block does not lie on the green plate");
+                return failed("The block does not lie on the green plate.");
             }
             (Skill::Lift | Skill::MoveAboveGoal | Skill::Place, _, Phase::Above) => {
-                return failed("The block has slipped");
+                return failed("The block has slipped.");
             }
             (Skill::Push, _, Phase::Raise) => {
-                return failed("The puck has slid away from the hand");
+                return failed("The puck has slid away from the hand.");
             }
             _ => false,
         };
         if done {
-            return Some(Motion::Done);
+            return Some(ActionProgress::ended(true, CARRIED_OUT));
         }
         if self.steps >= SKILL_STEPS {
-            return failed(&format!("It was not done within {SKILL_STEPS} steps"));
+            return failed(&format!("It was not done within {SKILL_STEPS} steps."));
         }
         if self.skill.first_phase().is_some() {
             memory.phase = next;
@@ -298,7 +312,7 @@ mod tests {
     const COPY: EnvIndex = EnvIndex(0);
 
     /// Runs several skills in turn; returns their outcomes, and whether the task is solved.
-    fn run(env: &mut Lockstep<MujocoEnv>, seed: u64, plan: &[&str]) -> (Vec<Motion>, bool) {
+    fn run(env: &mut Lockstep<MujocoEnv>, seed: u64, plan: &[&str]) -> (Vec<ActionProgress>, bool) {
         let mut skills = Skills::new(env.spec()).unwrap();
         let names = skills.names();
         let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
@@ -306,7 +320,7 @@ mod tests {
         for name in plan {
             let number = names.iter().position(|known| known == name).unwrap();
             let mut motion = skills.begin(number, &observation).unwrap();
-            while let Motion::Steps(chunk) = motion {
+            while let ActionProgress::Steps(chunk) = motion {
                 for index in 0..chunk.horizon() {
                     let action = chunk.action(index).unwrap().to_vec();
                     let step = env.step(&[(COPY, action)], Render::No).remove(0).unwrap();
@@ -355,7 +369,7 @@ mod tests {
     #[test]
     fn a_skill_whose_condition_does_not_hold_says_so_and_moves_nothing() {
         let failure = |task: &str, plan: &[&str]| match run(&mut env(task), 3, plan).0.pop() {
-            Some(Motion::Failed(reason)) => reason,
+            Some(ActionProgress::Ended { feedback, .. }) => feedback,
             other => panic!("{other:?}"),
         };
         let early = [
@@ -368,27 +382,27 @@ mod tests {
             (
                 "pick_and_place",
                 &["lift the block"][..],
-                "The hand does not hold the block",
+                "The hand does not hold the block.",
             ),
             (
                 "pick_and_place",
                 &["close the gripper", "lift the block"],
-                "The hand does not hold the block",
+                "The hand does not hold the block.",
             ),
             (
                 "pick_and_place",
                 &["grasp the block"],
-                "The hand is not above the block",
+                "The hand is not above the block.",
             ),
             (
                 "pick_and_place",
                 &early,
-                "The block is not above the green plate",
+                "The block is not above the green plate.",
             ),
             (
                 "push",
                 &["push the puck to the green target"],
-                "The hand is not behind the puck, at its height",
+                "The hand is not behind the puck, at its height.",
             ),
         ] {
             assert_eq!(failure(task, plan), reason);
