@@ -168,13 +168,15 @@ pub struct Graphs {
 impl Graphs {
     /// Creates an empty cache whose graphs hold at most `cap` bytes together.
     pub fn new(engine: Rc<dyn Engine>, cap: u64) -> Self {
-        let device = engine.device();
-        let engine = Some(engine);
-        // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
+        Self::of(engine.device(), Some(engine), cap)
+    }
+
+    fn of(device: Device, engine: Option<Rc<dyn Engine>>, cap: u64) -> Self {
         Self {
             device,
             engine,
             lru: Cache::new(cap),
+            // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
             seen: Cache::new(SEEN),
             off: None,
         }
@@ -196,13 +198,7 @@ impl Graphs {
                 ),
             }
         }
-        Self {
-            device,
-            engine: None,
-            lru: Cache::new(0),
-            seen: Cache::new(0),
-            off: None,
-        }
+        Self::of(device, None, 0)
     }
 
     /// Returns whether passes are captured.

@@ -39,10 +39,8 @@ pub struct Gr00tPolicy {
     deltas: [Vec<i64>; 2],
     /// Number of actions of a chunk that may be used.
     horizon: usize,
-    /// A blank observation of the environment, for warming up.
+    /// A blank observation of the environment, for warming up; `None` if it acts for its own keys.
     blank: Option<Window>,
-    /// Whether it acts for its own keys, and not for an environment.
-    has_own_keys: bool,
     settings: Gr00t,
 }
 
@@ -107,7 +105,6 @@ impl Gr00tPolicy {
             horizon,
             deltas,
             blank: env.map(|env| Window::new(Arc::new(blank(env)))),
-            has_own_keys: env.is_none(),
             settings,
         })
     }
@@ -209,7 +206,7 @@ impl Policy for Gr00tPolicy {
             horizon: self.horizon,
             needs_video: true,
             looks_back: looks_back(&self.deltas.concat()),
-            own_keys: self.has_own_keys.then(own_keys),
+            own_keys: self.blank.is_none().then(own_keys),
             reported,
             ..PolicyFacts::default()
         }
