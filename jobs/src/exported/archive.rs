@@ -4,8 +4,8 @@
 //! entries … │ central directory │ [zip64 end, locator] │ end of central directory, comment
 //! ```
 //! APPNOTE.TXT 6.3.10 of PKWARE, sections 4.3 and 4.4. No number of the file is trusted: sizes and
-//! offsets have to lie in the file, and numbers of entries and bytes have limits, so that a file
-//! from a stranger costs no more memory than [`MOST_DIRECTORY`].
+//! offsets have to lie in the file, and what is read into memory has a limit, so that a file from a
+//! stranger costs no more memory than [`MOST_DIRECTORY`].
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -14,6 +14,9 @@ const MOST_DIRECTORY: u64 = 16 << 20;
 
 /// Size in bytes of the record at the end, without its comment.
 const END: usize = 22;
+
+/// Size in bytes of the record that says where the end with numbers of 64 bits is.
+const LOCATOR: usize = 20;
 
 /// Longest comment in bytes.
 const MOST_COMMENT: usize = u16::MAX as usize;
@@ -28,19 +31,19 @@ const LOCAL_SIGNATURE: &[u8] = b"PK\x03\x04";
 const DIRECTORY_ENTRY: usize = 46;
 
 /// Size in bytes of the header before the bytes of an entry, without name and extra field.
-const LOCAL_HEADER: usize = 30;
+const LOCAL_HEADER: u64 = 30;
 
 /// Kind of the extra field that has numbers of 64 bits.
-const EXTRA_64: u16 = 1;
+const EXTRA_64: u64 = 1;
 
 /// Stands for a number that is in the extra field.
-const IN_EXTRA: u32 = u32::MAX;
+const IN_EXTRA: u64 = u32::MAX as u64;
 
 /// The method of entries that are not compressed.
-const STORED: u16 = 0;
+const STORED: u64 = 0;
 
 /// The flag of entries that are encrypted.
-const ENCRYPTED: u16 = 1;
+const ENCRYPTED: u64 = 1;
 
 /// Returns the error for a file that is no zip file of stored entries; it has the kind
 /// [`InvalidData`](io::ErrorKind::InvalidData).
@@ -82,7 +85,6 @@ impl Entry {
 #[derive(Debug)]
 pub struct Archive<F> {
     file: F,
-    length: u64,
     entries: Vec<Entry>,
 }
 
@@ -93,20 +95,15 @@ impl<F: Read + Seek> Archive<F> {
     /// Returns [`InvalidData`](io::ErrorKind::InvalidData) for a file that is something else, or is
     /// damaged.
     pub fn open(mut file: F) -> io::Result<Self> {
-        let length = file.seek(SeekFrom::End(0))?;
-        let (start, size) = directory(&mut file, length)?;
+        let (start, size) = directory(&mut file)?;
         if size > MOST_DIRECTORY {
             return Err(invalid(format!(
                 "its central directory has {size} bytes, expected at most {MOST_DIRECTORY}"
             )));
         }
-        let bytes = read_at(&mut file, length, start, size, "central directory")?;
+        let bytes = read_at(&mut file, start, size, "central directory")?;
         let entries = entries(&bytes).ok_or_else(|| damaged("central directory"))?;
-        Ok(Self {
-            file,
-            length,
-            entries,
-        })
+        Ok(Self { file, entries })
     }
 
     /// Returns all entries, in the order of the central directory.
@@ -124,13 +121,13 @@ impl<F: Read + Seek> Archive<F> {
     /// # Errors
     /// Returns an error for an entry that is too large, or is not in the file.
     pub fn read(&mut self, entry: &Entry, most: u64) -> io::Result<Vec<u8>> {
-        let Entry { name, size, .. } = entry;
+        let (Entry { name, size, .. }, mut bytes) = (entry, Vec::new());
         if *size > most {
             let reason = format!("`{name}` has {size} bytes, expected at most {most}");
             return Err(invalid(reason));
         }
-        let start = self.start(entry)?;
-        read_at(&mut self.file, self.length, start, entry.size, "entry")
+        self.copy(entry, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Copies the bytes of an entry.
@@ -138,61 +135,47 @@ impl<F: Read + Seek> Archive<F> {
     /// # Errors
     /// Returns an error for an entry that is not in the file, and the errors of both files.
     pub fn copy(&mut self, entry: &Entry, to: &mut impl Write) -> io::Result<()> {
-        let start = self.start(entry)?;
-        within(self.length, start, entry.size, "entry")?;
-        self.file.seek(SeekFrom::Start(start))?;
-        let copied = io::copy(&mut (&mut self.file).take(entry.size), to)?;
-        match copied == entry.size {
+        entry.check()?;
+        let header = read_at(&mut self.file, entry.header, LOCAL_HEADER, "entry")?;
+        // Name and extra field, which may be others than in the central directory.
+        let lengths = number(&header, 26, 2).zip(number(&header, 28, 2));
+        let (true, Some((name, extra))) = (header.starts_with(LOCAL_SIGNATURE), lengths) else {
+            return Err(damaged("entry"));
+        };
+        let skipped = (name + extra).cast_signed();
+        self.file.seek(SeekFrom::Current(skipped))?;
+        match io::copy(&mut (&mut self.file).take(entry.size), to)? == entry.size {
             true => Ok(()),
             false => Err(damaged("entry")),
         }
     }
-
-    /// Returns where the bytes of an entry begin.
-    fn start(&mut self, entry: &Entry) -> io::Result<u64> {
-        entry.check()?;
-        let size = LOCAL_HEADER as u64;
-        let header = read_at(&mut self.file, self.length, entry.header, size, "entry")?;
-        let lengths = header.starts_with(LOCAL_SIGNATURE).then(|| {
-            let [name, extra] = [26, 28].map(|at| u16_at(&header, at).unwrap_or(0));
-            u64::from(name) + u64::from(extra)
-        });
-        let start = entry.header.checked_add(size).zip(lengths);
-        let start = start.and_then(|(start, lengths)| start.checked_add(lengths));
-        start.ok_or_else(|| damaged("entry"))
-    }
 }
 
 /// Returns where the central directory begins, and its size.
-fn directory<F: Read + Seek>(file: &mut F, length: u64) -> io::Result<(u64, u64)> {
-    let tail = length.min((END + MOST_COMMENT) as u64);
-    let bytes = read_at(file, length, length - tail, tail, "end")?;
+fn directory<F: Read + Seek>(file: &mut F) -> io::Result<(u64, u64)> {
+    let length = file.seek(SeekFrom::End(0))?;
+    let tail = length.min((LOCATOR + END + MOST_COMMENT) as u64);
+    let bytes = read_at(file, length - tail, tail, "end")?;
     let at = (0..bytes.len().saturating_sub(END - 1))
         .rev()
         .find(|&at| is_end(&bytes[at..]))
         .ok_or_else(|| invalid("it does not end as a zip file does"))?;
-    let end = &bytes[at..];
-    let damaged = || damaged("end");
-    let size = u32_at(end, 12).ok_or_else(damaged)?;
-    let start = u32_at(end, 16).ok_or_else(damaged)?;
-    if size != IN_EXTRA && start != IN_EXTRA && u16_at(end, 10) != Some(u16::MAX) {
-        return Ok((start.into(), size.into()));
-    }
-    let locator = at.checked_sub(20).map(|at| &bytes[at..]);
-    let locator = locator.filter(|locator| locator.starts_with(LOCATOR_SIGNATURE));
-    let place = locator.and_then(|locator| u64_at(locator, 8));
-    let record = read_at(file, length, place.ok_or_else(damaged)?, 56, "end")?;
-    if !record.starts_with(END_64_SIGNATURE) {
-        return Err(damaged());
-    }
-    let [size, start] = [40, 48].map(|at| u64_at(&record, at).ok_or_else(damaged));
-    Ok((start?, size?))
+    let locator = at.checked_sub(LOCATOR).map(|at| &bytes[at..]);
+    let found = match locator.filter(|locator| locator.starts_with(LOCATOR_SIGNATURE)) {
+        None => number(&bytes[at..], 16, 4).zip(number(&bytes[at..], 12, 4)),
+        Some(locator) => {
+            let place = number(locator, 8, 8).unwrap_or(u64::MAX);
+            let end = read_at(file, place, 56, "end")?;
+            let found = number(&end, 48, 8).zip(number(&end, 40, 8));
+            found.filter(|_| end.starts_with(END_64_SIGNATURE))
+        }
+    };
+    found.ok_or_else(|| damaged("end"))
 }
 
 /// Returns whether the record at the end begins here: its comment then reaches to the end.
 fn is_end(bytes: &[u8]) -> bool {
-    bytes.starts_with(END_SIGNATURE)
-        && u16_at(bytes, 20).is_some_and(|comment| END + usize::from(comment) == bytes.len())
+    bytes.starts_with(END_SIGNATURE) && number(bytes, 20, 2) == Some((bytes.len() - END) as u64)
 }
 
 /// Returns the entries of a central directory; `None` if it is damaged.
@@ -202,17 +185,24 @@ fn entries(mut directory: &[u8]) -> Option<Vec<Entry>> {
         if !directory.starts_with(DIRECTORY_SIGNATURE) {
             return None;
         }
-        let [name, extra, comment] = [28, 30, 32].map(|at| u16_at(directory, at).map(usize::from));
-        let (name, extra, comment) = (name?, extra?, comment?);
+        let [name, extra, comment] = [28, 30, 32].map(|at| number(directory, at, 2));
+        let (name, extra, comment) = (name? as usize, extra? as usize, comment? as usize);
         let texts = directory.get(DIRECTORY_ENTRY..)?;
-        let (flags, method) = (u16_at(directory, 8)?, u16_at(directory, 10)?);
-        let mut numbers = [24, 20, 42].map(|at| u32_at(directory, at).map(u64::from));
-        wide_numbers(texts.get(name..name + extra)?, &mut numbers)?;
-        let [size, compressed, header] = numbers;
+        let mut wide = wide_numbers(texts.get(name..name + extra)?)?;
+        let mut wide_or = |at| match number(directory, at, 4)? {
+            IN_EXTRA => {
+                let found = number(wide, 0, 8)?;
+                wide = &wide[8..];
+                Some(found)
+            }
+            number => Some(number),
+        };
+        let (size, compressed, header) = (wide_or(24)?, wide_or(20)?, wide_or(42)?);
+        let (flags, method) = (number(directory, 8, 2)?, number(directory, 10, 2)?);
         entries.push(Entry {
             name: String::from_utf8(texts.get(..name)?.to_vec()).ok()?,
-            size: size?,
-            header: header?,
+            size,
+            header,
             is_stored: method == STORED && flags & ENCRYPTED == 0 && size == compressed,
         });
         directory = texts.get(name + extra + comment..)?;
@@ -220,58 +210,33 @@ fn entries(mut directory: &[u8]) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// Replaces the numbers of an entry that are in its extra field.
-fn wide_numbers(mut extra: &[u8], numbers: &mut [Option<u64>; 3]) -> Option<()> {
-    let mut wide: &[u8] = &[];
+/// Returns the numbers of 64 bits of an entry's extra field, if there are any.
+fn wide_numbers(mut extra: &[u8]) -> Option<&[u8]> {
     while extra.len() >= 4 {
-        let (kind, size) = (u16_at(extra, 0)?, usize::from(u16_at(extra, 2)?));
+        let (kind, size) = (number(extra, 0, 2)?, number(extra, 2, 2)? as usize);
         let field = extra.get(4..4 + size)?;
         if kind == EXTRA_64 {
-            wide = field;
+            return Some(field);
         }
         extra = &extra[4 + size..];
     }
-    for number in numbers.iter_mut() {
-        if *number == Some(u64::from(IN_EXTRA)) {
-            *number = Some(u64_at(wide, 0)?);
-            wide = &wide[8..];
-        }
-    }
-    Some(())
+    Some(&[])
 }
 
-/// Returns some bytes of the file.
-fn read_at<F: Read + Seek>(
-    file: &mut F,
-    length: u64,
-    start: u64,
-    size: u64,
-    part: &str,
-) -> io::Result<Vec<u8>> {
-    within(length, start, size, part)?;
-    let size = usize::try_from(size).map_err(|_| damaged(part))?;
-    let mut bytes = vec![0; size];
-    file.seek(SeekFrom::Start(start))?;
-    file.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Checks that a part lies in the file.
-fn within(length: u64, start: u64, size: u64, part: &str) -> io::Result<()> {
-    match start.checked_add(size) {
-        Some(end) if end <= length => Ok(()),
-        _ => Err(damaged(part)),
+/// Returns some bytes of the file, as many as there are limits for.
+fn read_at<F: Read + Seek>(file: &mut F, start: u64, size: u64, part: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let reached = file.seek(SeekFrom::Start(start));
+    reached.map_err(|_| damaged(part))?;
+    file.take(size).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 == size {
+        true => Ok(bytes),
+        false => Err(damaged(part)),
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+/// Returns a number of `width` bytes, little endian.
+fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + width)?.iter().rev();
+    Some(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
