@@ -77,22 +77,8 @@ pub struct Output {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Input {
-    /// Pictures: `[B, cameras, height, width, 3]` in the layout `HWC` if they are stacked, without
-    /// the dimension of cameras for a single one that is not.
-    Cameras {
-        /// Names of the cameras, in order.
-        names: Vec<String>,
-        /// Height in pixels.
-        height: u32,
-        /// Width in pixels.
-        width: u32,
-        /// Order of the dimensions.
-        layout: Layout,
-        /// Type of the pixels.
-        dtype: PixelKind,
-        /// Whether there is a dimension of cameras.
-        stacked: bool,
-    },
+    /// Pictures.
+    Cameras(Cameras),
     /// State vectors, one after the other: `float32 [B, sum of sizes]`.
     State {
         /// The vectors, in order.
@@ -110,6 +96,25 @@ pub enum Input {
         /// Its shape without the batch.
         shape: Vec<usize>,
     },
+}
+
+/// Pictures: `[B, cameras, height, width, 3]` in the layout `HWC` if they are stacked, without the
+/// dimension of cameras for a single one that is not.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cameras {
+    /// Names of the cameras, in order.
+    pub names: Vec<String>,
+    /// Height in pixels.
+    pub height: u32,
+    /// Width in pixels.
+    pub width: u32,
+    /// Order of the dimensions.
+    pub layout: Layout,
+    /// Type of the pixels.
+    pub dtype: PixelKind,
+    /// Whether there is a dimension of cameras.
+    pub stacked: bool,
 }
 
 /// A named vector of an observation.
@@ -188,23 +193,15 @@ impl Input {
     /// Checks the numbers and names of an input.
     fn check(&self, field: &str) -> Result<(), Refusal> {
         match self {
-            Self::Cameras {
-                names: cameras,
-                height,
-                width,
-                stacked,
-                ..
-            } => {
-                names(
-                    &format!("{field}.names"),
-                    cameras.iter().map(String::as_str),
-                )?;
-                number(&format!("{field}.height"), *height as usize, MOST)?;
-                number(&format!("{field}.width"), *width as usize, MOST)?;
-                if !stacked && cameras.len() != 1 {
+            Self::Cameras(cameras) => {
+                let given = cameras.names.iter().map(String::as_str);
+                names(&format!("{field}.names"), given)?;
+                number(&format!("{field}.height"), cameras.height as usize, MOST)?;
+                number(&format!("{field}.width"), cameras.width as usize, MOST)?;
+                if !cameras.stacked && cameras.names.len() != 1 {
                     return Err(Refusal::new(format_args!(
                         "`{field}.names` has {} names without `stacked`, expected 1",
-                        cameras.len()
+                        cameras.names.len()
                     )));
                 }
             }

@@ -26,7 +26,7 @@ use crate::refusal::Refusal;
 
 pub use archive::{Archive, Entry};
 pub use description::{
-    Batch, Description, Input, Layout, Output, PixelKind, StateVector, TokenKind,
+    Batch, Cameras, Description, Input, Layout, Output, PixelKind, StateVector, TokenKind,
 };
 
 /// The command that writes packages, for errors.

@@ -252,7 +252,7 @@ fn check_cameras(job: &Job, package: &Package) -> Result<(), Refusal> {
     let renamed = job.policy_config.get("cameras");
     let inputs = package.description.inputs.iter();
     let names = inputs.flat_map(|input| match input {
-        Input::Cameras { names, .. } => names.as_slice(),
+        Input::Cameras(cameras) => cameras.names.as_slice(),
         _ => &[],
     });
     for name in names {

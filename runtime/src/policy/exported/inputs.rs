@@ -9,7 +9,7 @@ use tokenizers::Tokenizer;
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::{PolicyError, PolicyRow, RowError, argument};
-use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
+use jobs::exported::{Cameras, Description, Input, Layout, PixelKind, StateVector, TokenKind};
 use jobs::policies::{Exported, PolicyType};
 use jobs::wiring::Sides;
 use torchlib::operators::normal;
@@ -24,24 +24,13 @@ pub(super) struct Inputs {
 
 /// Where the values of an input come from.
 enum Source {
-    Pictures(Pictures),
+    /// With the names of the environment's cameras.
+    Pictures(Cameras),
     /// Names of state vectors of the environment, with their lengths.
     State(Vec<(String, usize)>),
     Tokens(Box<Tokens>),
     /// Shape of the noise of a row.
     Noise(Vec<i64>),
-}
-
-/// Pictures of some cameras, as one tensor.
-struct Pictures {
-    /// Names of the environment's cameras.
-    cameras: Vec<String>,
-    /// Height and width in pixels.
-    size: [u32; 2],
-    layout: Layout,
-    pixels: PixelKind,
-    /// Whether there is a dimension of cameras.
-    is_stacked: bool,
 }
 
 impl Inputs {
@@ -66,17 +55,18 @@ impl Inputs {
     /// Returns the inputs of a TorchScript module: pictures of these cameras, which have one size,
     /// states, and tokens.
     pub(super) fn of_script(
-        (cameras, size): (Vec<String>, [u32; 2]),
+        (names, [height, width]): (Vec<String>, [u32; 2]),
         states: Vec<(String, usize)>,
         tokens: Tokens,
     ) -> Self {
         let sources = vec![
-            Source::Pictures(Pictures {
-                cameras,
-                size,
+            Source::Pictures(Cameras {
+                names,
+                height,
+                width,
                 layout: Layout::Hwc,
-                pixels: PixelKind::Uint8,
-                is_stacked: true,
+                dtype: PixelKind::Uint8,
+                stacked: true,
             }),
             Source::State(states),
             Source::Tokens(Box::new(tokens)),
@@ -96,7 +86,7 @@ impl Inputs {
     /// Returns whether pictures are among them.
     pub(super) fn needs_video(&self) -> bool {
         let mut sources = self.sources.iter();
-        sources.any(|source| matches!(source, Source::Pictures(seen) if !seen.cameras.is_empty()))
+        sources.any(|source| matches!(source, Source::Pictures(seen) if !seen.names.is_empty()))
     }
 
     /// Returns inputs of zeros.
@@ -127,27 +117,13 @@ impl Inputs {
 impl Source {
     fn new(input: &Input, settings: &Exported, sides: Sides) -> Result<Self, PolicyError> {
         Ok(match input {
-            Input::Cameras {
-                names,
-                height,
-                width,
-                layout,
-                dtype,
-                stacked,
-            } => {
-                let size = [*height, *width];
-                let mut cameras = Vec::with_capacity(names.len());
-                for name in names {
+            Input::Cameras(cameras) => {
+                let (mut cameras, size) = (cameras.clone(), [cameras.height, cameras.width]);
+                for name in &mut cameras.names {
                     let own = settings.cameras.get(name).unwrap_or(name);
-                    cameras.push(sides.camera(name, &[own], Some(size))?.name.clone());
+                    *name = sides.camera(name, &[own], Some(size))?.name.clone();
                 }
-                Self::Pictures(Pictures {
-                    cameras,
-                    size,
-                    layout: *layout,
-                    pixels: *dtype,
-                    is_stacked: *stacked,
-                })
+                Self::Pictures(cameras)
             }
             Input::State { vectors } => {
                 let mut states = Vec::with_capacity(vectors.len());
@@ -173,9 +149,9 @@ impl Source {
     /// Returns the type and the shape of a row.
     fn layout(&self) -> TensorLayout {
         let (kind, row) = match self {
-            Self::Pictures(pictures) => match pictures.pixels {
-                PixelKind::Uint8 => (Kind::Uint8, pictures.shape()),
-                PixelKind::Float32 => (Kind::Float, pictures.shape()),
+            Self::Pictures(cameras) => match cameras.dtype {
+                PixelKind::Uint8 => (Kind::Uint8, shape(cameras)),
+                PixelKind::Float32 => (Kind::Float, shape(cameras)),
             },
             Self::State(vectors) => {
                 let length: usize = vectors.iter().map(|(_, length)| length).sum();
@@ -190,7 +166,7 @@ impl Source {
     fn tensor(&self, rows: &[&PolicyRow], seed: u64) -> Result<Tensor, PolicyError> {
         let observations = rows.iter().map(|row| row.now());
         match self {
-            Self::Pictures(pictures) => pictures.tensor(observations),
+            Self::Pictures(cameras) => pictures(cameras, observations),
             Self::State(vectors) => {
                 let mut values = Vec::new();
                 for observation in observations {
@@ -219,47 +195,43 @@ impl Source {
     }
 }
 
-impl Pictures {
-    /// Returns the shape of a row.
-    fn shape(&self) -> Vec<i64> {
-        let [height, width] = self.size.map(i64::from);
-        let picture = match self.layout {
-            Layout::Hwc => [height, width, 3],
-            Layout::Chw => [3, height, width],
-        };
-        if self.is_stacked {
-            [&[self.cameras.len() as i64], picture.as_slice()].concat()
-        } else {
-            picture.to_vec()
-        }
-    }
+/// Returns the shape of a row of pictures.
+fn shape(cameras: &Cameras) -> Vec<i64> {
+    let [height, width] = [cameras.height, cameras.width].map(i64::from);
+    let picture = match cameras.layout {
+        Layout::Hwc => [height, width, 3],
+        Layout::Chw => [3, height, width],
+    };
+    let stack = cameras.stacked.then_some(cameras.names.len() as i64);
+    stack.into_iter().chain(picture).collect()
+}
 
-    fn tensor<'a>(
-        &self,
-        observations: impl ExactSizeIterator<Item = &'a Observation>,
-    ) -> Result<Tensor, PolicyError> {
-        let rows = observations.len() as i64;
-        let mut bytes = Vec::new();
-        for observation in observations {
-            for camera in &self.cameras {
-                let frame = observation.video.get(camera);
-                let frame = frame.filter(|frame| [frame.height, frame.width] == self.size);
-                let frame = frame.ok_or_else(|| RowError::resized("picture of camera", camera))?;
-                bytes.extend_from_slice(&frame.rgb);
-            }
+/// Returns the pictures of observations, as one tensor.
+fn pictures<'a>(
+    cameras: &Cameras,
+    observations: impl ExactSizeIterator<Item = &'a Observation>,
+) -> Result<Tensor, PolicyError> {
+    let size = [cameras.height, cameras.width];
+    let rows = observations.len() as i64;
+    let mut bytes = Vec::new();
+    for observation in observations {
+        for camera in &cameras.names {
+            let frame = observation.video.get(camera);
+            let frame = frame.filter(|frame| [frame.height, frame.width] == size);
+            let frame = frame.ok_or_else(|| RowError::resized("picture of camera", camera))?;
+            bytes.extend_from_slice(&frame.rgb);
         }
-        let [height, width] = self.size.map(i64::from);
-        let cameras = self.cameras.len() as i64;
-        let mut pictures = Tensor::from_slice(&bytes).view([rows, cameras, height, width, 3]);
-        if self.layout == Layout::Chw {
-            pictures = pictures.permute([0, 1, 4, 2, 3]);
-        }
-        if self.pixels == PixelKind::Float32 {
-            pictures = pictures.to_kind(Kind::Float) / 255.0;
-        }
-        let shape = [&[rows], self.shape().as_slice()].concat();
-        Ok(pictures.contiguous().view(shape.as_slice()))
     }
+    let ([height, width], count) = (size.map(i64::from), cameras.names.len() as i64);
+    let mut pictures = Tensor::from_slice(&bytes).view([rows, count, height, width, 3]);
+    if cameras.layout == Layout::Chw {
+        pictures = pictures.permute([0, 1, 4, 2, 3]);
+    }
+    if cameras.dtype == PixelKind::Float32 {
+        pictures = pictures.to_kind(Kind::Float) / 255.0;
+    }
+    let shape = [&[rows], shape(cameras).as_slice()].concat();
+    Ok(pictures.contiguous().view(shape.as_slice()))
 }
 
 /// Makes tokens of instructions, a fixed number: those of a `tokenizer.json`, or their UTF-8 bytes.
@@ -302,7 +274,7 @@ fn check_names(description: &Description, settings: &Exported) -> Result<(), Pol
     let mut has_tokens = false;
     for input in &description.inputs {
         match input {
-            Input::Cameras { names, .. } => cameras.extend(names.iter().map(String::as_str)),
+            Input::Cameras(seen) => cameras.extend(seen.names.iter().map(String::as_str)),
             Input::State { vectors } => {
                 states.extend(vectors.iter().map(|vector| vector.name.as_str()));
             }
