@@ -3,18 +3,18 @@
 //!
 //! ```text
 //! part/<rank>/0 … part/<rank>/<n-1>    at most 4 MiB each
-//! label/<rank>                          "<bytes> <pieces> <crc32c> <gpu>": they are complete
+//! label/<rank>                         a label: they are complete
 //!
 //! for each 1 024 ranks       wait for their labels, get them
 //! for each 16 MiB of parts   get the pieces, empty them
 //! for each 1 024 ranks       wait until they have left
 //! ```
 
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
 use crc32c::crc32c;
+use serde::{Deserialize, Serialize};
 use tcpstore::{Deadline, Store, StoreError};
 
 /// Size of a piece in bytes: half of the server's maximum for one value (8 MiB, torch 2.11).
@@ -29,17 +29,14 @@ const LABEL_WAIT: Duration = Duration::from_secs(10);
 /// Ranks in one request.
 const AT_ONCE: usize = 1024;
 
-/// Pieces of a part that is read together with others, at most.
-const PIECES_AT_ONCE: usize = 4;
-
-/// Bytes in one request, at most.
+/// Bytes in one request, at most; a larger part is read piece by piece.
 const BYTES_AT_ONCE: usize = 16 << 20;
 
-/// The description of a rank's part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The description of a rank's part, as JSON in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartLabel {
     pub bytes: usize,
-    pub pieces: usize,
+    /// CRC-32C.
     pub checksum: u32,
     /// Host and UUID of the GPU that only this rank uses; `None` rules out NCCL.
     pub gpu: Option<String>,
@@ -49,42 +46,18 @@ impl PartLabel {
     pub fn of(part: &[u8], gpu: Option<String>) -> Self {
         Self {
             bytes: part.len(),
-            pieces: part.len().div_ceil(PIECE_BYTES),
             checksum: crc32c(part),
             gpu,
         }
     }
 
-    pub fn read(text: &[u8]) -> Option<Self> {
-        let mut words = str::from_utf8(text).ok()?.splitn(4, ' ');
-        let bytes = words.next()?.parse().ok()?;
-        let pieces = words.next()?.parse().ok()?;
-        let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
-        let gpu = words.next()?;
-        let gpu = (gpu != "-").then(|| gpu.to_owned());
-        (pieces == usize::div_ceil(bytes, PIECE_BYTES)).then_some(Self {
-            bytes,
-            pieces,
-            checksum,
-            gpu,
-        })
+    /// Returns the number of pieces of the part.
+    pub fn pieces(&self) -> usize {
+        self.bytes.div_ceil(PIECE_BYTES)
     }
 
     pub fn fits(&self, part: &[u8]) -> bool {
         self.bytes == part.len() && self.checksum == crc32c(part)
-    }
-}
-
-impl fmt::Display for PartLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {} {:08x} {}",
-            self.bytes,
-            self.pieces,
-            self.checksum,
-            self.gpu.as_deref().unwrap_or("-")
-        )
     }
 }
 
@@ -98,7 +71,8 @@ pub fn deliver(
     for (i, piece) in part.chunks(PIECE_BYTES).enumerate() {
         store.set(&piece_key(rank, i), piece)?;
     }
-    store.set(&label_key(rank), label.to_string().as_bytes())?;
+    let label = serde_json::to_vec(label).expect("a label is an object of JSON");
+    store.set(&label_key(rank), &label)?;
     // The server does not acknowledge writes, but handles requests in order: once it answers this
     // one, it has the values.
     store.wait(&label_key(rank), LABEL_WAIT)
@@ -141,7 +115,7 @@ pub fn labels(
         }
     }
     let found = store.find(&keys)?.into_iter();
-    let others = found.map(|text| text.and_then(|text| PartLabel::read(&text)));
+    let others = found.map(|text| text.and_then(|text| serde_json::from_slice(&text).ok()));
     Ok([Some(own)].into_iter().chain(others).collect())
 }
 
@@ -156,7 +130,7 @@ pub fn parts(
     while parts.len() < labels.len() {
         let ranks = together(labels, parts.len());
         match &labels[ranks.start] {
-            Some(label) if label.pieces > PIECES_AT_ONCE => {
+            Some(label) if label.bytes > BYTES_AT_ONCE => {
                 parts.push(large(store, ranks.start, label)?);
             }
             _ => parts.extend(small(store, labels, ranks.clone())?),
@@ -174,18 +148,11 @@ pub fn parts(
 fn together(labels: &[Option<PartLabel>], first: usize) -> Range<usize> {
     let (mut bytes, mut end) = (0, first);
     for label in labels[first..].iter().take(AT_ONCE) {
-        let (size, pieces) = label
-            .as_ref()
-            .map_or((0, 0), |label| (label.bytes, label.pieces));
-        bytes += size.min(BYTES_AT_ONCE);
-        let has_room = bytes <= BYTES_AT_ONCE && pieces <= PIECES_AT_ONCE;
-        if end > first && !has_room {
+        bytes = usize::saturating_add(bytes, label.as_ref().map_or(0, |label| label.bytes));
+        if end > first && bytes > BYTES_AT_ONCE {
             break;
         }
         end += 1;
-        if !has_room {
-            break;
-        }
     }
     first..end
 }
@@ -195,7 +162,7 @@ fn small(
     labels: &[Option<PartLabel>],
     ranks: Range<usize>,
 ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-    let pieces = |rank: usize| labels[rank].as_ref().map_or(0, |label| label.pieces);
+    let pieces = |rank: usize| labels[rank].as_ref().map_or(0, PartLabel::pieces);
     let keys = |rank| (0..pieces(rank)).map(move |i| piece_key(rank, i));
     let keys: Vec<_> = ranks.clone().flat_map(keys).collect();
     let mut found = store.find(&keys)?.into_iter();
@@ -212,7 +179,7 @@ fn small(
 /// Reads a part piece by piece.
 fn large(store: &Store, rank: usize, label: &PartLabel) -> Result<Option<Vec<u8>>, StoreError> {
     let mut part = Vec::new();
-    for i in 0..label.pieces {
+    for i in 0..label.pieces() {
         let Some(Some(piece)) = store.find(&[piece_key(rank, i)])?.pop() else {
             return Ok(None);
         };
@@ -224,7 +191,7 @@ fn large(store: &Store, rank: usize, label: &PartLabel) -> Result<Option<Vec<u8>
 /// Frees the memory of a part that has arrived. Unlike a deletion, this does not wait for an
 /// answer.
 pub fn empty(store: &Store, rank: usize, label: &Option<PartLabel>) -> Result<(), StoreError> {
-    let pieces = label.as_ref().map_or(0, |label| label.pieces);
+    let pieces = label.as_ref().map_or(0, PartLabel::pieces);
     (0..pieces).try_for_each(|i| store.set(&piece_key(rank, i), b""))
 }
 
