@@ -8,10 +8,6 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-/// The versioned name. The name without a version belongs to the development package, which a pure
-/// runtime machine does not have.
-pub const LIBRARY: &str = "libnvidia-ml.so.1";
-
 /// One GPU, identified by its UUID: NVML counts all GPUs of the machine, CUDA only the visible
 /// ones.
 pub struct Gauge {
@@ -88,13 +84,15 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
+    use crate::device::gpu;
+
     /// UUID of the second GPU in `tests/fixtures/nvml.c`.
     const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
     /// Builds a library that answers like NVML, with made-up numbers.
     fn library(folder: &tempfile::TempDir) -> PathBuf {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
-        let path = folder.path().join(LIBRARY);
+        let path = folder.path().join(gpu::NVML);
         let made = Command::new("cc")
             .args(["-shared", "-fPIC", "-o"])
             .arg(&path)
@@ -109,6 +107,7 @@ mod tests {
     fn a_gpu_is_found_by_its_uuid_and_tells_of_itself() {
         let folder = tempfile::tempdir().unwrap();
         let gauge = Gauge::open(library(&folder), UUID).unwrap();
+        assert_eq!(gpu::number_in(&gauge.nvml, UUID), Some(1));
         assert_eq!(
             (gauge.busy(), gauge.used_bytes()),
             (Some(0.37), Some(3 << 30))

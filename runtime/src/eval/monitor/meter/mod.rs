@@ -204,7 +204,7 @@ impl Shared {
     fn gauge(&self) -> Option<&Gauge> {
         let open = || {
             let gpu = gpu::described(self.device)?;
-            let opened = Gauge::open(gauge::LIBRARY, &gpu.uuid);
+            let opened = Gauge::open(gpu::NVML, &gpu.uuid);
             opened
                 .inspect_err(|err| tracing::debug!("no metrics of {}: {err}", gpu.uuid))
                 .ok()
