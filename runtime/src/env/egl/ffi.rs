@@ -42,25 +42,28 @@ static CONFIG: [[Int; 2]; 9] = [
 static PIXEL: [Int; 5] = [0x3057, 1, 0x3056, 1, NONE];
 static NO_ATTRIBUTES: [Int; 1] = [NONE];
 
-/// Declares the library with its functions, exported ones and those of extensions.
+/// Declares the library with its functions.
 macro_rules! library {
     ($($field:ident: $name:literal fn($($argument:ty),*) -> $result:ty;)*) => {
         /// The library.
         struct Egl {
+            address: Address,
             $($field: unsafe extern "system" fn($($argument),*) -> $result,)*
         }
 
         impl Egl {
             fn load() -> Result<Self, String> {
-                let library = Library::open()?;
+                let address = open()?;
                 // SAFETY: EGL and its extensions define the functions of these names with these
-                // types, and on Linux a function's address has the size of a pointer.
+                // types, and on Linux a function's address has the size of a pointer. The names
+                // are NUL-terminated.
                 unsafe {
                     Ok(Self {
+                        address,
                         $($field: transmute::<
                             *mut c_void,
-                            unsafe extern "system" fn($($argument),*) -> $result,
-                        >(library.function($name)?),)*
+                            Option<unsafe extern "system" fn($($argument),*) -> $result>,
+                        >(address($name.as_ptr())).ok_or_else(|| lacks($name))?,)*
                     })
                 }
             }
@@ -70,7 +73,6 @@ macro_rules! library {
 
 library! {
     error: c"eglGetError" fn() -> Int;
-    address: c"eglGetProcAddress" fn(*const c_char) -> *mut c_void;
     devices: c"eglQueryDevicesEXT" fn(Int, *mut Handle, *mut Int) -> Boolean;
     string: c"eglQueryDeviceStringEXT" fn(Handle, Int) -> *const c_char;
     attrib: c"eglQueryDeviceAttribEXT" fn(Handle, Int, *mut Attrib) -> Boolean;
@@ -85,42 +87,28 @@ library! {
     no_context: c"eglDestroyContext" fn(Handle, Handle) -> Boolean;
 }
 
-/// The opened library, which is never closed.
-struct Library(*mut c_void);
+/// `__eglMustCastToProperFunctionPointerType eglGetProcAddress(const char *)`
+type Address = unsafe extern "system" fn(*const c_char) -> *mut c_void;
 
-impl Library {
-    fn open() -> Result<Self, String> {
-        // SAFETY: the name is NUL-terminated, and the system's EGL may be loaded by any thread.
-        let library = unsafe { libc::dlopen(c"libEGL.so.1".as_ptr(), libc::RTLD_NOW) };
-        match library.is_null() {
-            true => Err("libEGL.so.1 cannot be loaded".to_owned()),
-            false => Ok(Self(library)),
+/// Opens the library, which is never closed. Returns its function that finds all others: also those
+/// of EGL itself, as GLVND and Mesa do and EGL 1.5 says.
+fn open() -> Result<Address, String> {
+    // SAFETY: the names are NUL-terminated, the system's EGL may be loaded by any thread, and EGL
+    // defines the function of this name with this type.
+    unsafe {
+        let library = libc::dlopen(c"libEGL.so.1".as_ptr(), libc::RTLD_NOW);
+        if library.is_null() {
+            return Err("libEGL.so.1 cannot be loaded".to_owned());
         }
+        let address = libc::dlsym(library, c"eglGetProcAddress".as_ptr());
+        transmute::<*mut c_void, Option<Address>>(address)
+            .ok_or_else(|| lacks(c"eglGetProcAddress"))
     }
+}
 
-    fn exported(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: the library is open, and the name is NUL-terminated.
-        unsafe { libc::dlsym(self.0, name.as_ptr()) }
-    }
-
-    fn function(&self, name: &CStr) -> Result<*mut c_void, String> {
-        type Address = unsafe extern "system" fn(*const c_char) -> *mut c_void;
-
-        let mut found = self.exported(name);
-        let address = self.exported(c"eglGetProcAddress");
-        if found.is_null() && !address.is_null() {
-            // SAFETY: EGL defines the function of this name with this type, as above; the name is
-            // NUL-terminated.
-            found = unsafe { transmute::<*mut c_void, Address>(address)(name.as_ptr()) };
-        }
-        let name = name.to_string_lossy();
-        match found.is_null() {
-            true => Err(format!(
-                "libEGL.so.1 is too old to list devices: it has no {name}"
-            )),
-            false => Ok(found),
-        }
-    }
+fn lacks(function: &CStr) -> String {
+    let name = function.to_string_lossy();
+    format!("libEGL.so.1 is too old to list devices: it has no {name}")
 }
 
 /// Loads the library at the first call.
