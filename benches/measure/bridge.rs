@@ -12,9 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::env::python::{PythonConfig, make};
+use runtime::env::python::{PythonConfig, PythonEnv, make};
 use runtime::env::{
-    ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Lockstep, Observation, Render,
+    ActionSpec, Answer, CameraSpec, Command, EnvIndex, EnvSpec, Frame, Observation, Render,
+    VectorEnv as _,
 };
 use runtime::policy::python::{PythonPolicy, PythonPolicySettings};
 use runtime::policy::{Lifeline, Policy as _, PolicyRow, Window};
@@ -23,6 +24,7 @@ use tch::Device;
 
 use crate::{Outcome, now, pause};
 use jobs::interface::Interface;
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// Rounds or calls before those that are measured.
 const WARM: usize = 30;
@@ -58,24 +60,26 @@ fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outc
     let entry = json!({"name": "bridge", "arena_env_args": args, "policy_type": "zero_action",
                        "num_episodes": 1});
     let job = jobs::file::parse(&json!({"jobs": [entry]}))?.remove(0);
-    let mut env = Lockstep::new(make(&job, PythonConfig::new(num_envs))?);
-    let resets: Vec<_> = (0..num_envs).map(|index| (EnvIndex(index), 0)).collect();
-    let seen = env.reset(&resets, Render::Yes).into_iter();
+    let mut env = make(&job, PythonConfig::new(num_envs))?;
+    let reset = Command::Reset {
+        seed: 0,
+        episode: 0,
+        render: Render::Yes,
+    };
     // The observations of a step are held until the next ones are there, as by a policy.
-    let mut seen: Vec<Observation> = seen.collect::<Result<_, _>>()?;
+    let mut seen = answered(&mut env, &reset)?;
     let mut micros = Vec::with_capacity(rounds);
     for round in 0..WARM + rounds {
         let action = vec![round as f32 / 1e6; env.spec().action.names.len()];
-        let actions: Vec<_> = (0..num_envs)
-            .map(|index| (EnvIndex(index), action.clone()))
-            .collect();
+        let step = Command::Step {
+            action: action.clone(),
+            render: Render::Yes,
+        };
         let begun = now();
-        let steps = env.step(&actions, Render::Yes).into_iter();
+        let steps = answered(&mut env, &step)?;
         micros.push(begun.elapsed().as_secs_f64() * 1e6);
         seen.clear();
-        for step in steps {
-            seen.push(step?.observation);
-        }
+        seen.extend(steps);
         let is_of_step = |one: &Observation| {
             one.state["state"][..2] == [round as f32 + 1.0, action[0]] && one.video.len() == 2
         };
@@ -84,6 +88,23 @@ fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outc
         }
     }
     Ok(micros.split_off(WARM))
+}
+
+/// Sends a command to all copies, and waits for what they observe.
+fn answered(env: &mut PythonEnv, command: &Command) -> Outcome<Vec<Observation>> {
+    let all = (0..env.num_envs()).map(|index| (EnvIndex(index), command.clone()));
+    env.send(all.collect());
+    let mut seen = Vec::new();
+    while seen.len() < env.num_envs() {
+        poll(&mut [PollFd::new(&env.ready(), PollFlags::IN)], None)?;
+        for (_, answer) in env.take() {
+            seen.push(match answer {
+                Answer::Reset(first) => first?,
+                Answer::Step(step) => step?.observation,
+            });
+        }
+    }
+    Ok(seen)
 }
 
 fn policies(

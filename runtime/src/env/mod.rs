@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! loop ── send(Reset | Step) ──► VectorEnv: threads or processes
-//!      ◄─ ready, take: answers ─────┘        Lockstep: both in one call, for tools and tests
+//!      ◄─ ready, take: answers ─────┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -24,14 +24,14 @@ use serde::Deserialize;
 
 mod display;
 pub mod egl;
-mod lockstep;
 pub mod mujoco;
 pub mod python;
 mod registry;
+#[cfg(test)]
+pub mod tests;
 
 pub use egl::Gpu;
 pub use jobs::interface::{ActionSpec, CameraSpec};
-pub use lockstep::Lockstep;
 pub use registry::{EnvPlacement, NewEnv, check, make};
 
 /// Index of one copy inside a [`VectorEnv`], `0..num_envs`.

@@ -1,6 +1,7 @@
 //! The registry: creates environments by name.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 use jobs::environments::{Simulator, is_python_environment};
@@ -9,7 +10,7 @@ use jobs::job::Job;
 use jobs::refusal::Refusal;
 
 use crate::env::egl::{self, EglDevice, EglRequest, Gpu};
-use crate::env::mujoco::{self, MujocoConfig};
+use crate::env::mujoco::{self, MujocoSettings};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{EnvError, VectorEnv};
 
@@ -33,7 +34,7 @@ pub struct NewEnv {
 pub fn check(job: &Job) -> Result<(), Refusal> {
     let job = job.varied();
     match Simulator::of(&job.environment) {
-        Some(Simulator::TableTop) => mujoco::check_args(&job.environment, &job.env_args),
+        Some(Simulator::TableTop) => settings(&job).map(drop),
         None if is_python_environment(&job.environment) => python::check(&job),
         None => Err(unknown(&job.environment)),
     }
@@ -87,17 +88,40 @@ pub fn make(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, 
     let varied = job.varied();
     match Simulator::of(&job.environment) {
         Some(Simulator::TableTop) => {
-            let mut made = make_mujoco(&varied, place)?;
-            for name in &mut made.ignored {
-                if job.variations.contains_key(name) {
-                    *name = format!("variations.{name}");
-                }
-            }
-            Ok(made)
+            let settings = settings(&varied)?;
+            let ignored =
+                settings
+                    .ignored
+                    .iter()
+                    .map(|name| match job.variations.contains_key(name) {
+                        true => format!("variations.{name}"),
+                        false => name.clone(),
+                    });
+            let ignored = ignored.collect();
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            let threads = share_of(cores, place.local_world_size);
+            let env = mujoco::make(settings, &place.egl(), threads)?;
+            Ok(NewEnv {
+                env: Box::new(env),
+                ignored,
+                notes: Vec::new(),
+                versions: BTreeMap::new(),
+            })
         }
         None if is_python_environment(&job.environment) => make_python(&varied, first_seed, place),
         None => Err(unknown(&job.environment).into()),
     }
+}
+
+/// Reads what a job says about the built-in environment.
+fn settings(job: &Job) -> Result<MujocoSettings, Refusal> {
+    let language = job.language_instruction.clone();
+    MujocoSettings::new(&job.environment, language, &job.env_args)
+}
+
+/// Returns the number of threads of one of the ranks that share the cores, at least 1.
+fn share_of(cores: usize, ranks: usize) -> usize {
+    (cores / ranks.max(1)).max(1)
 }
 
 fn unknown(name: &str) -> Refusal {
@@ -167,21 +191,6 @@ fn told(place: &EnvPlacement, devices: Option<&[EglDevice]>) -> Result<EglAdvice
     Ok(told)
 }
 
-fn make_mujoco(job: &Job, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
-    let config = MujocoConfig {
-        egl: place.egl(),
-        language: job.language_instruction.clone(),
-        ..MujocoConfig::new(&job.environment, place.gpus.len())
-    };
-    let env = mujoco::make(config, &job.env_args)?;
-    Ok(NewEnv {
-        ignored: env.ignored.clone(),
-        env: Box::new(env),
-        notes: Vec::new(),
-        versions: BTreeMap::new(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_knows_the_environments_that_are_here() {
-        let names: Vec<&str> = Simulator::TableTop.row().names().collect();
-        assert_eq!(names, mujoco::TASKS);
+    fn threads_share_the_cores_with_other_ranks() {
+        let threads = [(16, 2), (2, 2), (1, 8)].map(|(cores, ranks)| share_of(cores, ranks));
+        assert_eq!(threads, [8, 1, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! A synchronous wrapper of an environment for tools and tests: each call waits for its answers.
+//! What tests of environments share: a wrapper whose calls wait for their answers.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! One copy of the environment: MuJoCo's state, the commanded pose, and the state of the episode.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
@@ -8,7 +7,7 @@ use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 use crate::env::mujoco::arm::{Commander, HOME, HandPose};
 use crate::env::mujoco::model::{ARM_JOINTS, ROBOT_JOINTS, SceneModel};
 use crate::env::mujoco::rotation::{from_vector, rotate};
-use crate::env::mujoco::task::{EpisodeRng, MujocoSettings, TaskState};
+use crate::env::mujoco::task::{EpisodeRng, TaskState};
 use crate::env::{Observation, Step};
 
 /// Physics steps in one control step: 20 of 2.5 ms make 50 ms.
@@ -52,7 +51,8 @@ impl EnvCopy {
     }
 
     /// Starts an episode whose randomness comes from `seed` alone.
-    pub(super) fn reset(&mut self, model: &SceneModel, settings: &MujocoSettings, seed: u64) {
+    pub(super) fn reset(&mut self, model: &SceneModel, seed: u64) {
+        let settings = &model.settings;
         let mut rng = EpisodeRng(seed);
         let layout = (settings.task.sample)(&mut rng);
         let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
@@ -83,9 +83,9 @@ impl EnvCopy {
         &mut self,
         model: &SceneModel,
         scratch: &mut MjData<Arc<MjModel>>,
-        settings: &MujocoSettings,
         action: &[f32],
     ) -> Result<Step, String> {
+        let settings = &model.settings;
         let mut episode = self
             .episode
             .take()
@@ -108,7 +108,7 @@ impl EnvCopy {
             self.check()?;
         }
         self.refresh();
-        let scene = self.scene(model, settings);
+        let scene = self.scene(model);
         let holds = (settings.task.distance)(&scene) < settings.success_threshold;
         episode.held = if holds { episode.held + 1 } else { 0 };
         let success = episode.held >= settings.success_hold_steps;
@@ -117,7 +117,7 @@ impl EnvCopy {
         // A caller that ignores the termination can continue until the time limit.
         self.episode = (!is_last).then_some(episode);
         Ok(Step {
-            observation: self.observe(model, &settings.language),
+            observation: self.observe(model),
             processed_action: action.to_vec(),
             out_of_bounds: action[..] != *given,
             reward: f32::from(u8::from(holds)),
@@ -155,13 +155,16 @@ impl EnvCopy {
         self.data.camlight();
     }
 
-    fn scene(&self, model: &SceneModel, settings: &MujocoSettings) -> TaskState {
+    fn scene(&self, model: &SceneModel) -> TaskState {
         let object = self.object_pose();
         TaskState {
             hand: HandPose::of_hand(model, &self.data).position,
             goal: self.data.mocap_pos()[0],
             object: object.map_or([0.0; 3], |[x, y, z, ..]| [x, y, z]),
-            rest_height: settings.object.map_or(0.0, |object| object.rest_height),
+            rest_height: model
+                .settings
+                .object
+                .map_or(0.0, |object| object.rest_height),
         }
     }
 
@@ -170,50 +173,55 @@ impl EnvCopy {
         self.data.qpos()[ROBOT_JOINTS..].first_chunk().copied()
     }
 
-    /// Returns the current observation without images.
-    pub(super) fn observe(&self, model: &SceneModel, language: &Arc<str>) -> Observation {
+    /// Returns the state vectors, in the order of [`Interface::state`](jobs::interface::Interface).
+    pub(super) fn state(&self, model: &SceneModel) -> Vec<(String, Vec<f32>)> {
         let hand = HandPose::of_hand(model, &self.data);
         let (qpos, qvel) = (self.data.qpos(), self.data.qvel());
-        let goal = self.data.mocap_pos()[0];
-        let mut state = named([
-            ("joint_position", &qpos[..ARM_JOINTS]),
-            ("joint_velocity", &qvel[..ARM_JOINTS]),
-            ("gripper_position", &qpos[ARM_JOINTS..ROBOT_JOINTS]),
-            ("eef_position", &hand.position),
-            ("eef_quaternion", &hand.quaternion),
-            ("goal_position", &goal),
-        ]);
-        let [x, y, z] = goal;
-        let mut sim_state = named([
-            ("articulation/robot/joint_position", &qpos[..ROBOT_JOINTS]),
-            ("articulation/robot/joint_velocity", &qvel[..ROBOT_JOINTS]),
-            (
-                "articulation/robot/root_pose",
-                &[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
-            ),
-            (
+        let mut state = vec![
+            named("joint_position", &qpos[..ARM_JOINTS]),
+            named("joint_velocity", &qvel[..ARM_JOINTS]),
+            named("gripper_position", &qpos[ARM_JOINTS..ROBOT_JOINTS]),
+            named("eef_position", &hand.position),
+            named("eef_quaternion", &hand.quaternion),
+            named("goal_position", &self.data.mocap_pos()[0]),
+        ];
+        if let Some(pose) = self.object_pose() {
+            state.push(named("object_position", &pose[..3]));
+            state.push(named("object_quaternion", &pose[3..]));
+        }
+        state
+    }
+
+    /// Returns the state of the simulator by Isaac Lab's recorder path.
+    fn sim_state(&self) -> Vec<(String, Vec<f32>)> {
+        let (qpos, qvel) = (self.data.qpos(), self.data.qvel());
+        let [x, y, z] = self.data.mocap_pos()[0];
+        let robot = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0];
+        let mut state = vec![
+            named("articulation/robot/joint_position", &qpos[..ROBOT_JOINTS]),
+            named("articulation/robot/joint_velocity", &qvel[..ROBOT_JOINTS]),
+            named("articulation/robot/root_pose", &robot),
+            named(
                 "rigid_object/goal/root_pose",
                 &[x, y, z, 1.0, 0.0, 0.0, 0.0],
             ),
-            ("rigid_object/goal/root_velocity", &[0.0; 6]),
-        ]);
+            named("rigid_object/goal/root_velocity", &[0.0; 6]),
+        ];
         if let Some(pose) = self.object_pose() {
-            state.extend(named([
-                ("object_position", &pose[..3]),
-                ("object_quaternion", &pose[3..]),
-            ]));
             let velocity = world_velocity(&pose, &qvel[ROBOT_JOINTS..]);
-            sim_state.extend(named([
-                ("rigid_object/object/root_pose", &pose[..]),
-                ("rigid_object/object/root_velocity", &velocity),
-            ]));
+            state.push(named("rigid_object/object/root_pose", &pose));
+            state.push(named("rigid_object/object/root_velocity", &velocity));
         }
+        state
+    }
+
+    /// Returns the current observation without images.
+    pub(super) fn observe(&self, model: &SceneModel) -> Observation {
         Observation {
-            state,
-            video: BTreeMap::new(),
-            language: Arc::clone(language),
-            sim_state,
-            feedback: None,
+            state: self.state(model).into_iter().collect(),
+            language: Arc::clone(&model.settings.language),
+            sim_state: self.sim_state().into_iter().collect(),
+            ..Observation::default()
         }
     }
 
@@ -222,23 +230,6 @@ impl EnvCopy {
     pub(super) fn corrupt(&mut self) {
         self.data.qpos_mut()[0] = f64::NAN;
     }
-}
-
-/// Returns names and lengths of the state vectors.
-pub(super) fn state_spec(settings: &MujocoSettings) -> Vec<(String, usize)> {
-    let always: [(&str, usize); 6] = [
-        ("joint_position", ARM_JOINTS),
-        ("joint_velocity", ARM_JOINTS),
-        ("gripper_position", ROBOT_JOINTS - ARM_JOINTS),
-        ("eef_position", 3),
-        ("eef_quaternion", 4),
-        ("goal_position", 3),
-    ];
-    let object = [("object_position", 3), ("object_quaternion", 4)];
-    let object = object.into_iter().filter(|_| settings.object.is_some());
-    let all = always.into_iter().chain(object);
-    all.map(|(name, length)| (name.to_owned(), length))
-        .collect()
 }
 
 /// Converts the velocity of a free body to the world frame. MuJoCo gives the angular velocity in
@@ -250,11 +241,8 @@ fn world_velocity(pose: &[f64; 7], velocity: &[f64]) -> [f64; 6] {
     [x, y, z, a, b, c]
 }
 
-fn named<const N: usize>(parts: [(&str, &[f64]); N]) -> BTreeMap<String, Vec<f32>> {
-    parts
-        .into_iter()
-        .map(|(name, values)| (name.to_owned(), values.iter().map(|&v| v as f32).collect()))
-        .collect()
+fn named(name: &str, values: &[f64]) -> (String, Vec<f32>) {
+    (name.to_owned(), values.iter().map(|&v| v as f32).collect())
 }
 
 fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {

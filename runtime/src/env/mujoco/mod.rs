@@ -15,22 +15,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
-use jobs::refusal::Refusal;
-use serde_json::{Map, Value};
+use jobs::interface::Interface;
 
 use crate::env::egl::EglRequest;
 use crate::env::{
     ActionSpec, Answer, AnswerBatch, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, VectorEnv,
 };
 use crate::inbox::Inbox;
-use copy::DECIMATION;
-use jobs::interface::Interface;
+use copy::{DECIMATION, EnvCopy};
 use model::{CAMERAS, SceneModel};
-use task::{CONTROL_HZ, MujocoSettings};
-use worker::{Charge, SharedSetup, Turn, WorkShare, WorkerHandle, WorkerMessage};
+use task::CONTROL_HZ;
+use worker::{Charge, Turn, WorkShare, WorkerMessage, spawn};
 
 pub(crate) mod arm;
 mod copy;
@@ -42,88 +41,46 @@ mod task;
 mod worker;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use ffi::draw_without_threads;
 pub use render::{DrawnPicture, draw_pair};
-pub use task::TASKS;
+pub use task::MujocoSettings;
 
-/// Configuration of the environment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MujocoConfig {
-    /// Name of the task, one of [`TASKS`].
-    pub task: String,
-    /// The requested EGL device of each copy.
-    pub egl: Vec<EglRequest>,
-    /// Task instruction in place of the task's own.
-    pub language: Option<String>,
-    /// Number of simulation threads.
-    pub threads: usize,
-}
-
-impl MujocoConfig {
-    /// Returns the configuration of some copies of a task, on any EGL device, in the rank's share
-    /// of the cores.
-    pub fn new(task: &str, num_envs: usize) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let ranks = std::env::var("LOCAL_WORLD_SIZE").ok();
-        let ranks = ranks.and_then(|text| text.parse().ok()).unwrap_or(1);
-        Self {
-            task: task.to_owned(),
-            egl: vec![EglRequest::default(); num_envs],
-            language: None,
-            threads: share_of(cores, ranks),
-        }
-    }
-}
-
-/// Returns the number of threads of one of the ranks that share the cores, at least 1.
-fn share_of(cores: usize, ranks: usize) -> usize {
-    (cores / ranks.max(1)).max(1)
-}
-
-/// Checks a job's `arena_env_args` for a task without building anything.
+/// Builds a copy for each EGL device that is asked for, in some threads. OpenGL is only needed from
+/// the first step with [`Render::Yes`](crate::env::Render::Yes).
 ///
-/// # Errors
-/// Returns a [`Refusal`] for the task or an argument.
-pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), Refusal> {
-    MujocoSettings::new(task, None, args).map(drop)
-}
-
-/// Builds the copies. OpenGL is only needed from the first step with [`Render::Yes`](crate::env::Render::Yes).
-///
-/// `args` are a job's `arena_env_args`. Known are `camera_height`, `camera_width`,
+/// Known `arena_env_args` are `camera_height`, `camera_width`,
 /// `max_episode_steps` or `episode_length_s`, `success_hold_steps`, `success_threshold` (m),
 /// `object`, `light_intensity` (500 is normal), `render_quality` (`fast` or `high`) and
-/// `task_description`; all others are listed in [`MujocoEnv::ignored`].
+/// `task_description`.
 ///
 /// # Errors
-/// Returns the errors of [`check_args`], and [`EnvError::Setup`] if a scene does not compile or a
-/// thread does not start.
-pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv, EnvError> {
-    let settings = MujocoSettings::new(&config.task, config.language, args)?;
-    if config.egl.is_empty() {
-        return Err(Refusal::found("num_envs", &0.into(), "expected at least 1").into());
-    }
+/// Returns [`EnvError::Setup`] if a scene does not compile or a thread does not start.
+pub fn make(
+    settings: MujocoSettings,
+    egl: &[EglRequest],
+    threads: usize,
+) -> Result<MujocoEnv, EnvError> {
     ffi::install_log_handler();
-    let model = SceneModel::new(&settings)?;
-    let (spec, ignored) = (spec(&settings, &model), settings.ignored.clone());
-    let shared = Arc::new(SharedSetup { model, settings });
+    let model = Arc::new(SceneModel::new(settings)?);
     let answers =
         Inbox::new().map_err(|err| EnvError::Setup(format!("cannot make an eventfd: {err}")))?;
-    let (mut owners, mut workers) = (vec![0; config.egl.len()], Vec::new());
-    for charge in charges(&config.egl, config.threads) {
-        let index = workers.len();
-        charge.envs.iter().for_each(|env| owners[env.0] = index);
-        workers.push(WorkerHandle::spawn(Arc::clone(&shared), index, charge)?);
-    }
-    Ok(MujocoEnv {
-        spec,
-        ignored,
-        owners,
-        workers,
+    let mut env = MujocoEnv {
+        spec: spec(&model),
+        owners: vec![0; egl.len()],
+        workers: Vec::new(),
+        threads: Vec::new(),
         answers: Arc::new(answers),
-    })
+    };
+    for (index, charge) in charges(egl, threads).into_iter().enumerate() {
+        let envs = charge.envs.iter();
+        envs.for_each(|copy| env.owners[copy.0] = index);
+        let (worker, thread) = spawn(Arc::clone(&model), index, charge)?;
+        env.workers.push(worker);
+        env.threads.push(thread);
+    }
+    Ok(env)
 }
 
 /// Deals the copies to threads in turn. Copies on different EGL devices have separate threads,
@@ -144,7 +101,9 @@ fn charges(egl: &[EglRequest], threads: usize) -> Vec<Charge> {
     charges
 }
 
-fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
+fn spec(model: &SceneModel) -> EnvSpec {
+    let settings = &model.settings;
+    let state = EnvCopy::new(model).state(model).into_iter();
     let names = ["dx", "dy", "dz", "droll", "dpitch", "dyaw", "gripper"];
     let camera = |name: &str| CameraSpec {
         name: name.to_owned(),
@@ -153,7 +112,7 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
     };
     let interface = Interface {
         name: settings.task.name.to_owned(),
-        state: copy::state_spec(settings),
+        state: state.map(|(name, values)| (name, values.len())).collect(),
         cameras: CAMERAS.iter().map(|name| camera(name)).collect(),
         action: ActionSpec {
             names: names.map(str::to_owned).to_vec(),
@@ -166,24 +125,31 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
         language: settings.language.to_string(),
     };
     EnvSpec {
-        interface,
-        discrete: None,
-        is_control_hz_assumed: false,
         ends_on_success: true,
         decimation: DECIMATION,
         sim_dt: model.mj.opt().timestep,
+        ..EnvSpec::seen(interface)
     }
 }
 
 /// The copies of one task.
 pub struct MujocoEnv {
-    /// Names of `arena_env_args` without a meaning here, in the file's order.
-    pub ignored: Vec<String>,
     spec: EnvSpec,
     /// Index of the worker that owns each copy.
     owners: Vec<usize>,
-    workers: Vec<WorkerHandle>,
+    workers: Vec<Sender<WorkerMessage>>,
+    threads: Vec<JoinHandle<()>>,
     answers: Arc<Inbox<(EnvIndex, Answer)>>,
+}
+
+impl Drop for MujocoEnv {
+    fn drop(&mut self) {
+        self.workers.clear();
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was printed when it happened.
+            thread.join().ok();
+        }
+    }
 }
 
 impl VectorEnv for MujocoEnv {
@@ -197,10 +163,10 @@ impl VectorEnv for MujocoEnv {
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         let (to, notes) = channel();
-        self.workers
-            .iter()
-            .for_each(|worker| worker.send(WorkerMessage::OpenRenderer(to.clone())));
-        // A thread that has ended reports that at its first command.
+        for worker in &self.workers {
+            // A thread that has ended reports that at its first command.
+            worker.send(WorkerMessage::OpenRenderer(to.clone())).ok();
+        }
         drop(to);
         let notes: BTreeSet<_> = notes.iter().collect::<Result<_, _>>()?;
         Ok(notes.into_iter().flatten().collect())
@@ -220,8 +186,10 @@ impl VectorEnv for MujocoEnv {
             shares[self.owners[env.0]].work.push_back((env, command));
         }
         let busy = self.workers.iter().zip(shares);
-        let busy = busy.filter(|(_, share)| !share.work.is_empty());
-        busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share)));
+        for (worker, share) in busy.filter(|(_, share)| !share.work.is_empty()) {
+            // If the thread has ended, the commands are dropped here, and with that answered.
+            worker.send(WorkerMessage::Work(share)).ok();
+        }
     }
 
     fn ready(&self) -> BorrowedFd<'_> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use mujoco_rs::prelude::{MjModel, MjtObjBase};
 use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 
+use jobs::environments::Quality;
+
 use crate::env::EnvError;
 use crate::env::mujoco::task::MujocoSettings;
-use jobs::environments::Quality;
 
 /// Number of joints of the arm. They come first in the model, then the fingers, then the object.
 pub(super) const ARM_JOINTS: usize = 7;
@@ -18,9 +19,9 @@ pub(super) const ROBOT_JOINTS: usize = 9;
 /// Names of the cameras, from left to right in a video.
 pub(super) const CAMERAS: [&str; 2] = ["front", "wrist"];
 
-/// A model and the indices that every step needs.
-#[derive(Clone)]
+/// A job's environment: its settings, their model, and the indices that every step needs.
 pub(super) struct SceneModel {
+    pub(super) settings: MujocoSettings,
     pub(super) mj: Arc<MjModel>,
     /// Index of the site between the finger tips.
     pub(super) grip: usize,
@@ -32,18 +33,17 @@ pub(super) struct SceneModel {
 
 impl SceneModel {
     /// Compiles the scene of a task.
-    pub(super) fn new(settings: &MujocoSettings) -> Result<Self, EnvError> {
-        let broken = |reason: String| {
-            let task = settings.task.name;
-            EnvError::Setup(format!("the scene of task `{task}` {reason}"))
-        };
-        let compiled = compile(settings);
+    pub(super) fn new(settings: MujocoSettings) -> Result<Self, EnvError> {
+        let task = settings.task.name;
+        let broken =
+            |reason: String| EnvError::Setup(format!("the scene of task `{task}` {reason}"));
+        let compiled = compile(&settings);
         let mj = compiled.map_err(|reason| broken(format!("does not compile: {reason}")))?;
-        let model = Self::with_indices(mj);
+        let model = Self::with_indices(settings, mj);
         model.ok_or_else(|| broken("lacks a part of the arm or a camera".to_owned()))
     }
 
-    fn with_indices(mj: MjModel) -> Option<Self> {
+    fn with_indices(settings: MujocoSettings, mj: MjModel) -> Option<Self> {
         let grip = mj.name_to_id(MjtObjBase::mjOBJ_SITE, "grip")?;
         let front = mj.name_to_id(MjtObjBase::mjOBJ_CAMERA, CAMERAS[0])?;
         let wrist = mj.name_to_id(MjtObjBase::mjOBJ_CAMERA, CAMERAS[1])?;
@@ -51,6 +51,7 @@ impl SceneModel {
         let finger = mj.name_to_id(MjtObjBase::mjOBJ_JOINT, "finger_left")?;
         let limits = mj.jnt_range().first_chunk().copied()?;
         ((first, finger) == (0, ARM_JOINTS)).then(|| Self {
+            settings,
             mj: Arc::new(mj),
             grip,
             cameras: [front, wrist],
@@ -97,11 +98,11 @@ fn look(mj: &mut MjModel, settings: &MujocoSettings) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use crate::env::mujoco::ffi::install_log_handler;
     use crate::env::mujoco::model::{ROBOT_JOINTS, SceneModel};
-    use crate::env::mujoco::task::{MujocoSettings, TASKS};
+    use crate::env::mujoco::task::{MujocoSettings, TABLE};
 
     #[test]
     fn the_cameras_are_those_that_the_launcher_knows() {
@@ -112,17 +113,15 @@ mod tests {
     #[test]
     fn every_task_compiles_with_each_of_its_objects() {
         install_log_handler();
-        for task in TASKS {
-            let none = json!({});
-            let settings = MujocoSettings::new(task, None, none.as_object().unwrap()).unwrap();
-            assert!(SceneModel::new(&settings).unwrap().mj.ffi().nq as usize >= ROBOT_JOINTS);
-            for object in settings.task.objects {
-                let args = json!({"object": object.name});
-                let settings = MujocoSettings::new(task, None, args.as_object().unwrap()).unwrap();
-                assert_eq!(
-                    SceneModel::new(&settings).unwrap().mj.ffi().nq as usize,
-                    ROBOT_JOINTS + 7
-                );
+        let joints = |task: &str, args: Value| {
+            let settings = MujocoSettings::new(task, None, args.as_object().unwrap());
+            SceneModel::new(settings.unwrap()).unwrap().mj.ffi().nq as usize
+        };
+        for task in &TABLE {
+            assert!(joints(task.name, json!({})) >= ROBOT_JOINTS);
+            for object in task.objects {
+                let with_object = joints(task.name, json!({"object": object.name}));
+                assert_eq!(with_object, ROBOT_JOINTS + 7);
             }
         }
     }

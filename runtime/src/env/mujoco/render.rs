@@ -109,9 +109,9 @@ pub struct DrawnPicture {
 pub fn draw_pair(wanted: &EglRequest) -> Result<DrawnPicture, EnvError> {
     install_log_handler();
     let settings = MujocoSettings::new(TASK, None, &Map::new())?;
-    let model = SceneModel::new(&settings)?;
+    let model = SceneModel::new(settings)?;
     let mut copy = EnvCopy::new(&model);
-    copy.reset(&model, &settings, 0);
+    copy.reset(&model, 0);
 
     let mut renderer = Renderer::new(&model, wanted)?;
     // The first pair compiles shaders.

@@ -11,9 +11,6 @@ use serde_json::{Map, Value};
 
 use crate::env::mujoco::rotation::{flat_distance, minus, norm};
 
-/// Names of the tasks, which a job's `environment` selects.
-pub const TASKS: &[&str] = &["reach", "push", "pick_and_place"];
-
 /// An object to manipulate: name, MJCF, and the height of its centre above its support in metres.
 pub(super) struct TaskObject {
     pub(super) name: &'static str,
@@ -74,7 +71,7 @@ const PLATE_HEIGHT: f64 = 0.01;
 /// that holds it is nearer.
 const RELEASED: f64 = 0.06;
 
-static TABLE: [MujocoTask; 3] = [
+pub(super) static TABLE: [MujocoTask; 3] = [
     MujocoTask {
         name: "reach",
         mjcf: include_str!("assets/reach.xml"),
@@ -130,7 +127,7 @@ static TABLE: [MujocoTask; 3] = [
 ];
 
 /// Returns the task of a name.
-pub(super) fn find(name: &str) -> Option<&'static MujocoTask> {
+fn find(name: &str) -> Option<&'static MujocoTask> {
     TABLE.iter().find(|task| task.name == name)
 }
 
@@ -175,7 +172,7 @@ const CAMERA_SIDE: u32 = 224;
 const LIGHT_INTENSITY: f64 = 500.0;
 
 /// A job's environment, with all defaults filled in.
-pub(super) struct MujocoSettings {
+pub struct MujocoSettings {
     pub(super) task: &'static MujocoTask,
     pub(super) object: Option<&'static TaskObject>,
     pub(super) language: Arc<str>,
@@ -188,21 +185,26 @@ pub(super) struct MujocoSettings {
     /// Factor on the scene's lights; 1 leaves them as they are.
     pub(super) light_scale: f32,
     pub(super) quality: Quality,
-    /// Names of arguments that have no meaning here.
-    pub(super) ignored: Vec<String>,
+    /// Names of arguments that have no meaning here, in the file's order.
+    pub ignored: Vec<String>,
 }
 
 impl MujocoSettings {
     /// Reads the arguments; `language` is a task instruction in place of the task's own.
-    pub(super) fn new(
+    ///
+    /// # Errors
+    /// Returns a [`Refusal`] for the task or an argument.
+    pub fn new(
         task: &str,
         language: Option<String>,
         args: &Map<String, Value>,
     ) -> Result<Self, Refusal> {
-        let unknown = || Refusal::unknown("", "environment", task, TASKS);
-        let task = find(task).ok_or_else(unknown)?;
-        let mut rows = Simulator::TableTop.row().environments.iter();
-        let row = rows.find(|row| row.name == task.name).ok_or_else(unknown)?;
+        let rows = Simulator::TableTop.row();
+        let row = rows.environments.iter().find(|row| row.name == task);
+        let (row, task) = row.zip(find(task)).ok_or_else(|| {
+            let names: Vec<_> = rows.names().collect();
+            Refusal::unknown("", "environment", task, &names)
+        })?;
         let (known, common) = (names::<TableTop>(), names::<EveryEnvironment>());
         let (mut own, mut ignored) = (Map::new(), Vec::new());
         for (name, value) in args {
@@ -241,21 +243,9 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_are_those_of_the_table() {
-        assert_eq!(TABLE.each_ref().map(|task| task.name), TASKS);
-    }
-
-    #[test]
-    fn a_layout_comes_from_its_seed_alone() {
-        let push = find("push").unwrap();
-        assert_eq!(
-            (push.sample)(&mut EpisodeRng(5)),
-            (push.sample)(&mut EpisodeRng(5))
-        );
-        assert_ne!(
-            (push.sample)(&mut EpisodeRng(5)),
-            (push.sample)(&mut EpisodeRng(6))
-        );
+    fn the_launcher_knows_the_tasks_that_are_here() {
+        let names: Vec<&str> = Simulator::TableTop.row().names().collect();
+        assert_eq!(TABLE.each_ref().map(|task| task.name)[..], names);
     }
 
     #[test]

@@ -7,35 +7,39 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::env::egl::{self, EglDevice, EglDriver, EglRequest, Gpu};
+use crate::env::mujoco::task::TABLE;
 use crate::env::mujoco::worker::{Turn, WorkShare, WorkerMessage};
-use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, make, share_of};
-use crate::env::{Answer, EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
+use crate::env::mujoco::{MujocoEnv, MujocoSettings, make};
+use crate::env::tests::Lockstep;
+use crate::env::{Answer, EnvError, EnvIndex, Observation, Render, Step, VectorEnv as _};
 use crate::inbox::Inbox;
 
 impl MujocoEnv {
     /// Makes the next step of a copy diverge.
     fn corrupt(&self, env: EnvIndex) {
-        self.workers[self.owners[env.0]].send(WorkerMessage::Corrupt(env));
+        let worker = &self.workers[self.owners[env.0]];
+        worker.send(WorkerMessage::Corrupt(env)).unwrap();
     }
 
     /// Raises a MuJoCo error in the thread of a copy.
     fn fail(&self, env: EnvIndex) {
-        self.workers[self.owners[env.0]].send(WorkerMessage::FatalError(env));
+        let worker = &self.workers[self.owners[env.0]];
+        worker.send(WorkerMessage::FatalError(env)).unwrap();
     }
 }
 
-fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
-    Lockstep::new(make(config, args.as_object().unwrap()).unwrap())
+fn env_on(egl: &[EglRequest], task: &str, args: Value) -> Lockstep<MujocoEnv> {
+    let settings = MujocoSettings::new(task, None, args.as_object().unwrap()).unwrap();
+    Lockstep::new(make(settings, egl, 2).unwrap())
 }
 
-fn env(task: &str, num_envs: usize) -> Lockstep<MujocoEnv> {
-    env_with(
-        MujocoConfig {
-            threads: 2,
-            ..MujocoConfig::new(task, num_envs)
-        },
-        json!({}),
-    )
+fn env_with(task: &str, args: Value) -> Lockstep<MujocoEnv> {
+    env_on(&[EglRequest::default()], task, args)
+}
+
+/// Returns some copies of a task in two threads.
+pub(crate) fn env(task: &str, num_envs: usize) -> Lockstep<MujocoEnv> {
+    env_on(&vec![EglRequest::default(); num_envs], task, json!({}))
 }
 
 fn reset(env: &mut Lockstep<MujocoEnv>, copy: usize, seed: u64) -> Observation {
@@ -66,7 +70,7 @@ fn trajectory(env: &mut Lockstep<MujocoEnv>, copy: usize, seed: u64) -> Vec<Obse
 
 #[test]
 fn an_episode_comes_from_its_seed_alone() {
-    for task in TASKS {
+    for task in TABLE.each_ref().map(|task| task.name) {
         let (mut one, mut five) = (env(task, 1), env(task, 5));
         let expected = trajectory(&mut one, 0, 11);
         assert_ne!(trajectory(&mut one, 0, 12), expected);
@@ -91,26 +95,6 @@ fn copies_do_not_disturb_each_other() {
         let steps = three.step(&envs.map(|copy| (copy, wave(time).to_vec())), Render::No);
         let mut seen = steps.into_iter().map(|step| step.unwrap().observation);
         assert!(seen.all(|seen| seen == expected[time + 1]));
-    }
-}
-
-#[test]
-fn answers_come_in_the_order_of_their_entries() {
-    let mut envs = env("reach", 4);
-    let expected = [7, 5, 6].map(|seed| reset(&mut envs, 0, seed));
-    let resets = [(EnvIndex(3), 7), (EnvIndex(0), 5), (EnvIndex(2), 6)];
-    let found = envs.reset(&resets, Render::No).into_iter();
-    assert!(found.map(Result::unwrap).eq(expected));
-}
-
-#[test]
-fn state_is_as_the_spec_says() {
-    for task in TASKS {
-        let mut env = env(task, 1);
-        let state = reset(&mut env, 0, 0).state;
-        let spec = &env.spec().state;
-        assert_eq!(spec.len(), state.len());
-        assert!(spec.iter().all(|(key, length)| state[key].len() == *length));
     }
 }
 
@@ -155,7 +139,7 @@ fn no_action_holds_the_hand_still_and_an_action_moves_it_by_its_scale() {
 #[test]
 fn the_last_step_is_truncated_and_no_other_follows() {
     let args = json!({"max_episode_steps": 2});
-    let mut env = env_with(MujocoConfig::new("reach", 1), args);
+    let mut env = env_with("reach", args);
     reset(&mut env, 0, 0);
     assert!(!step(&mut env, 0, [0.0; 7]).unwrap().truncated);
     assert!(step(&mut env, 0, [0.0; 7]).unwrap().truncated);
@@ -169,7 +153,7 @@ fn the_last_step_is_truncated_and_no_other_follows() {
 #[test]
 fn success_must_hold() {
     let args = json!({"success_threshold": 1.0, "success_hold_steps": 3});
-    let mut env = env_with(MujocoConfig::new("reach", 1), args);
+    let mut env = env_with("reach", args);
     reset(&mut env, 0, 0);
     let steps = [0, 1, 2].map(|_| step(&mut env, 0, [0.0; 7]).unwrap());
     assert_eq!(
@@ -209,18 +193,9 @@ fn bad_actions_are_errors_of_their_episode() {
     }
 }
 
-#[test]
-fn threads_share_the_cores_with_other_ranks() {
-    let threads = [(16, 2), (2, 2), (1, 8)].map(|(cores, ranks)| share_of(cores, ranks));
-    assert_eq!(threads, [8, 1, 1]);
-}
-
 /// Returns the images of one reset, or `None` on a machine without EGL.
-fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
-    match env_with(config, args)
-        .reset(&[(EnvIndex(0), 1)], Render::Yes)
-        .remove(0)
-    {
+fn pictures(mut env: Lockstep<MujocoEnv>) -> Option<Observation> {
+    match env.reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0) {
         Ok(observation) => Some(observation),
         Err(error) => {
             assert!(
@@ -236,7 +211,7 @@ fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
 #[test]
 fn pictures_have_their_size_and_show_something() {
     let args = json!({"camera_height": 96, "camera_width": 320});
-    let Some(observation) = pictures(MujocoConfig::new("pick_and_place", 1), args) else {
+    let Some(observation) = pictures(env_with("pick_and_place", args)) else {
         return;
     };
     assert!(observation.video.keys().eq(["front", "wrist"]));
@@ -250,7 +225,7 @@ fn pictures_have_their_size_and_show_something() {
 
 #[test]
 fn pictures_are_the_same_in_every_copy_and_do_not_change_the_episode() {
-    let Some(expected) = pictures(MujocoConfig::new("push", 1), json!({})) else {
+    let Some(expected) = pictures(env("push", 1)) else {
         return;
     };
     let mut envs = env("push", 3);
@@ -266,7 +241,7 @@ fn pictures_are_the_same_in_every_copy_and_do_not_change_the_episode() {
 #[test]
 fn pictures_larger_than_mujocos_default_buffer_are_whole() {
     let args = json!({"camera_height": 700, "camera_width": 900});
-    let Some(observation) = pictures(MujocoConfig::new("reach", 1), args) else {
+    let Some(observation) = pictures(env_with("reach", args)) else {
         return;
     };
     let frame = &observation.video["front"];
@@ -300,18 +275,13 @@ fn a_gpu_without_an_egl_device_of_its_own_gets_what_there_is_and_the_user_is_tol
     let Some(devices) = devices_without_nvidia() else {
         return rig::need::lacks("EGL without a GPU", "there is none, or one with a GPU");
     };
-    let config = MujocoConfig {
-        threads: 2,
-        egl: vec![on_gpu(1), on_gpu(1)],
-        ..MujocoConfig::new("reach", 2)
-    };
-    let mut env = env_with(config.clone(), json!({}));
-    let notes = env.env().open_renderers().unwrap();
+    let mut on_gpus = env_on(&[on_gpu(1), on_gpu(1)], "reach", json!({}));
+    let notes = on_gpus.env().open_renderers().unwrap();
     assert_eq!(notes.len(), 1, "two threads, one note: {notes:?}");
     let is_told = notes[0].contains("no EGL device belongs to cuda:1");
     assert!(is_told, "{notes:?} of {devices:?}");
-    let expected = pictures(MujocoConfig::new("reach", 1), json!({})).unwrap();
-    assert_eq!(pictures(config, json!({})), Some(expected));
+    let expected = pictures(env("reach", 1)).unwrap();
+    assert_eq!(pictures(on_gpus), Some(expected));
 }
 
 #[test]
@@ -331,11 +301,7 @@ fn a_device_that_is_asked_for_and_not_there_is_refused_with_those_that_are() {
         device: Some(77),
         ..on_gpu(0)
     };
-    let config = MujocoConfig {
-        egl: vec![asked],
-        ..MujocoConfig::new("reach", 1)
-    };
-    let mut env = env_with(config, json!({}));
+    let mut env = env_on(&[asked], "reach", json!({}));
     let refused = env.env().open_renderers().unwrap_err().to_string();
     assert!(refused.starts_with("--egl-device 77: there "), "{refused}");
     assert!(

@@ -13,7 +13,6 @@ use crate::env::mujoco::copy::EnvCopy;
 use crate::env::mujoco::ffi::{CurrentWork, DOING};
 use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::render::Renderer;
-use crate::env::mujoco::task::MujocoSettings;
 use crate::env::{Answer, AnswerBatch, Command, EnvError, EnvIndex, Observation, Render, Step};
 use crate::inbox::Inbox;
 
@@ -44,12 +43,6 @@ impl Drop for Turn {
 /// Why a thread has each copy that its commands are for.
 const OWN: &str = "a command goes to the thread that owns the copy";
 
-/// The data that all threads of an environment share.
-pub(super) struct SharedSetup {
-    pub(super) model: SceneModel,
-    pub(super) settings: MujocoSettings,
-}
-
 /// The copies of one thread, and its EGL device.
 pub(super) struct Charge {
     pub(super) envs: Vec<EnvIndex>,
@@ -67,50 +60,19 @@ pub(super) enum WorkerMessage {
     FatalError(EnvIndex),
 }
 
-/// The caller's handle of a thread.
-pub(super) struct WorkerHandle {
-    // `None` after the thread was told to end.
-    batches: Option<Sender<WorkerMessage>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl WorkerHandle {
-    /// Starts the thread that owns the copies in `charge`.
-    pub(super) fn spawn(
-        shared: Arc<SharedSetup>,
-        index: usize,
-        charge: Charge,
-    ) -> Result<Self, EnvError> {
-        let (batches, inbox) = channel();
-        let run = move || SimulationThread::new(shared, charge).run(&inbox);
-        let thread = std::thread::Builder::new()
-            .name(format!("mujoco-{index}"))
-            .spawn(run);
-        let thread = thread.map_err(|error| {
-            EnvError::Setup(format!("cannot start a simulation thread: {error}"))
-        })?;
-        Ok(Self {
-            batches: Some(batches),
-            thread: Some(thread),
-        })
-    }
-
-    /// Sends a batch.
-    pub(super) fn send(&self, batch: WorkerMessage) {
-        let Some(batches) = &self.batches else { return };
-        // If the thread has ended, the commands are dropped here, and with that answered.
-        batches.send(batch).ok();
-    }
-}
-
-impl Drop for WorkerHandle {
-    fn drop(&mut self) {
-        self.batches.take();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed when it happened.
-            thread.join().ok();
-        }
-    }
+/// Starts the thread that owns the copies in `charge`. It ends when its channel is closed.
+pub(super) fn spawn(
+    model: Arc<SceneModel>,
+    index: usize,
+    charge: Charge,
+) -> Result<(Sender<WorkerMessage>, JoinHandle<()>), EnvError> {
+    let (work, inbox) = channel();
+    let run = move || SimulationThread::new(model, charge).run(&inbox);
+    let thread = std::thread::Builder::new()
+        .name(format!("mujoco-{index}"))
+        .spawn(run);
+    let cannot = |err| EnvError::Setup(format!("cannot start a simulation thread: {err}"));
+    Ok((work, thread.map_err(cannot)?))
 }
 
 /// The commands of a turn for one thread. On drop, the rest of them is answered with errors, so that
@@ -132,7 +94,7 @@ impl Drop for WorkShare {
 
 /// The state of a simulation thread.
 struct SimulationThread {
-    shared: Arc<SharedSetup>,
+    model: Arc<SceneModel>,
     scratch: MjData<Arc<MjModel>>,
     copies: BTreeMap<EnvIndex, EnvCopy>,
     egl: EglRequest,
@@ -140,14 +102,12 @@ struct SimulationThread {
 }
 
 impl SimulationThread {
-    fn new(shared: Arc<SharedSetup>, charge: Charge) -> Self {
+    fn new(model: Arc<SceneModel>, charge: Charge) -> Self {
         let copies = charge.envs.into_iter();
         Self {
-            copies: copies
-                .map(|env| (env, EnvCopy::new(&shared.model)))
-                .collect(),
-            scratch: MjData::new(Arc::clone(&shared.model.mj)),
-            shared,
+            copies: copies.map(|env| (env, EnvCopy::new(&model))).collect(),
+            scratch: MjData::new(Arc::clone(&model.mj)),
+            model,
             egl: charge.egl,
             renderer: None,
         }
@@ -190,19 +150,17 @@ impl SimulationThread {
     }
 
     fn reset(&mut self, env: EnvIndex, seed: u64, render: Render) -> Result<Observation, EnvError> {
-        let SharedSetup { model, settings } = &*self.shared;
         let copy = self.copies.get_mut(&env).expect(OWN);
-        copy.reset(model, settings, seed);
-        let observation = copy.observe(model, &settings.language);
+        copy.reset(&self.model, seed);
+        let observation = copy.observe(&self.model);
         self.say(env);
         self.shown(env, observation, render)
     }
 
     fn step(&mut self, env: EnvIndex, action: &[f32], render: Render) -> Result<Step, EnvError> {
         self.say(env);
-        let SharedSetup { model, settings } = &*self.shared;
         let copy = self.copies.get_mut(&env).expect(OWN);
-        let stepped = copy.step(model, &mut self.scratch, settings, action);
+        let stepped = copy.step(&self.model, &mut self.scratch, action);
         let step = stepped.map_err(|reason| EnvError::Episode { env, reason })?;
         Ok(Step {
             observation: self.shown(env, step.observation, render)?,
@@ -232,7 +190,7 @@ impl SimulationThread {
     fn renderer(&mut self) -> Result<&mut Renderer, EnvError> {
         match &mut self.renderer {
             Some(renderer) => Ok(renderer),
-            none => Ok(none.insert(Renderer::new(&self.shared.model, &self.egl)?)),
+            none => Ok(none.insert(Renderer::new(&self.model, &self.egl)?)),
         }
     }
 
@@ -240,7 +198,7 @@ impl SimulationThread {
     fn say(&self, env: EnvIndex) {
         let copy = &self.copies[&env];
         DOING.set(Some(CurrentWork {
-            task: self.shared.settings.task.name,
+            task: self.model.settings.task.name,
             env: env.0,
             seed: copy.seed,
             step: copy.step,

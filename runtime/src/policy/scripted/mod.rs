@@ -296,20 +296,16 @@ fn down(yaw: f64) -> [f64; 4] {
 
 #[cfg(test)]
 mod tests {
-    use jobs::environments::Simulator;
-    use serde_json::Map;
-
-    use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
-    use crate::env::{EnvIndex, Lockstep, Render, Step};
+    use crate::env::mujoco::MujocoEnv;
+    use crate::env::mujoco::tests::env;
+    use crate::env::tests::Lockstep;
+    use crate::env::{EnvIndex, Render, Step};
     use crate::policy::scripted::Scripted;
     use crate::policy::tests::{chunks, row};
     use crate::policy::{Policy, PolicyRow};
+    use jobs::environments::Simulator;
 
     const COPY: EnvIndex = EnvIndex(0);
-
-    fn env(task: &str) -> Lockstep<MujocoEnv> {
-        Lockstep::new(make(MujocoConfig::new(task, 1), &Map::new()).unwrap())
-    }
 
     /// Returns the last step of an episode in which the first `taken` actions of each chunk are
     /// executed.
@@ -334,7 +330,7 @@ mod tests {
     }
 
     fn successes(task: &str, taken: usize) -> usize {
-        let mut env = env(task);
+        let mut env = env(task, 1);
         let mut policy = Scripted::new(env.spec(), 8).unwrap();
         (0..20)
             .filter(|&seed| run(&mut env, &mut policy, seed, taken).success)
@@ -355,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_episode_does_not_depend_on_the_one_before() {
-        let mut env = env("push");
+        let mut env = env("push", 1);
         let mut policy = Scripted::new(env.spec(), 8).unwrap();
         let first = run(&mut env, &mut policy, 3, 4);
         run(&mut env, &mut policy, 4, 4);
@@ -376,7 +372,7 @@ mod tests {
 
     #[test]
     fn another_environment_or_one_without_a_state_is_refused_by_name() {
-        let spec = env("push").spec().clone();
+        let spec = env("push", 1).spec().clone();
         let (mut other, mut blind) = (spec.clone(), spec);
         other.name = "pusht".to_owned();
         blind.state.retain(|(name, _)| name != "object_position");

@@ -303,11 +303,11 @@ fn is_held(view: &SceneState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
-
     use super::*;
-    use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
-    use crate::env::{EnvIndex, Lockstep, Render};
+    use crate::env::mujoco::MujocoEnv;
+    use crate::env::mujoco::tests::env;
+    use crate::env::tests::Lockstep;
+    use crate::env::{EnvIndex, Render};
 
     const COPY: EnvIndex = EnvIndex(0);
 
@@ -336,12 +336,8 @@ mod tests {
         (ends, false)
     }
 
-    fn env(task: &str) -> Lockstep<MujocoEnv> {
-        Lockstep::new(make(MujocoConfig::new(task, 1), &Map::new()).unwrap())
-    }
-
     fn solved(task: &str, plan: &[&str]) -> usize {
-        let mut env = env(task);
+        let mut env = env(task, 1);
         (0..20).filter(|&seed| run(&mut env, seed, plan).1).count()
     }
 
@@ -368,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_skill_whose_condition_does_not_hold_says_so_and_moves_nothing() {
-        let failure = |task: &str, plan: &[&str]| match run(&mut env(task), 3, plan).0.pop() {
+        let failure = |task: &str, plan: &[&str]| match run(&mut env(task, 1), 3, plan).0.pop() {
             Some(ActionProgress::Ended { feedback, .. }) => feedback,
             other => panic!("{other:?}"),
         };

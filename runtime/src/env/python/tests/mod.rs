@@ -9,7 +9,8 @@ use rig::root;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::env::{Lockstep, Observation, Render, Step};
+use crate::env::tests::Lockstep;
+use crate::env::{Observation, Render, Step};
 
 mod company;
 mod failures;
