@@ -20,7 +20,7 @@ use jobs::layout::{RecordFormat, RunFolder};
 use jobs::samples;
 use runtime::env::{EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
-    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, RecordPlan, Recorder, VideoPlan,
+    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, RecordPlan, Recorder, VideoPlan,
 };
 
 use crate::{Outcome, bridge, now};
@@ -54,19 +54,14 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Outcome
     let (start, used) = (now(), cpu()?);
     let (mut recorder, _) = Recorder::start(plan)?;
     for env in (0..envs).map(EnvIndex) {
-        let meta = EpisodeMeta {
-            episode: env.0 as u64,
-            seed: 0,
-            language: Arc::from("push"),
-        };
-        recorder.begin(env, meta, &scene.observation(0))?;
+        recorder.begin(env, env.0 as u64, 0, &scene.observation(0))?;
     }
     for step in 1..=steps {
         let action = [step as f32 * 1e-3; JOINTS];
         let observation = scene.observation(step);
         let step = Step {
             observation,
-            processed_action: vec![],
+            processed_action: action.to_vec(),
             out_of_bounds: false,
             reward: 0.5,
             success: false,
@@ -74,7 +69,7 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Outcome
             truncated: step == steps,
         };
         for env in (0..envs).map(EnvIndex) {
-            recorder.step(env, &action, Some(&action), &step)?;
+            recorder.step(env, &action, &step)?;
         }
     }
     for env in (0..envs).map(EnvIndex) {

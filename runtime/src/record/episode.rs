@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::env::{EnvIndex, Frame};
-use crate::record::EpisodeMeta;
-use crate::record::recorder::StepImages;
+use crate::env::{EnvIndex, Frame, Observation, Step};
 use crate::record::{check_bytes, check_size};
 
 /// Values of one name: `[rows, width]`, row-major.
@@ -20,28 +18,15 @@ pub(super) struct EpisodeColumn {
     pub(super) values: Vec<f32>,
 }
 
-/// The data that one step adds to the episode.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StepRow {
-    /// The action as the policy gave it.
-    pub(super) action: Vec<f32>,
-    /// The action after clamping and scaling, if the environment reports it.
-    pub(super) processed: Option<Vec<f32>>,
-    /// State vectors after the step by name.
-    pub(super) state: BTreeMap<String, Vec<f32>>,
-    /// Simulator state after the step by recorder path.
-    pub(super) sim_state: BTreeMap<String, Vec<f32>>,
-    /// Reward of this step.
-    pub(super) reward: f32,
-    /// True if the environment says that the step ended the episode.
-    pub(super) done: bool,
-}
-
 /// An episode that has begun.
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeRows {
-    /// Number, seed and instruction of the episode.
-    pub(super) meta: EpisodeMeta,
+    /// Number of the episode in the job.
+    pub(super) episode: u64,
+    /// Seed of its reset.
+    pub(super) seed: u64,
+    /// The task instruction.
+    pub(super) language: Arc<str>,
     /// The environment that runs it.
     pub(super) env: EnvIndex,
     /// Values of `initial_state/…`: one row each.
@@ -54,8 +39,10 @@ pub(super) struct EpisodeRows {
     pub(super) rewards: Vec<f32>,
     /// Done flags, `[rows]`, 0 or 1.
     pub(super) dones: Vec<u8>,
-    /// The observation before the next step.
-    before: (Arc<StepRow>, StepImages),
+    /// True if images are kept.
+    has_pictures: bool,
+    /// State and images before the next step.
+    before: (BTreeMap<String, Vec<f32>>, BTreeMap<String, Frame>),
     /// Why the episode cannot become a demo.
     fault: Option<String>,
 }
@@ -64,21 +51,27 @@ impl EpisodeRows {
     /// Begins an episode with the observation of the reset.
     pub(super) fn begin(
         env: EnvIndex,
-        meta: EpisodeMeta,
-        first: Arc<StepRow>,
-        images: StepImages,
+        episode: u64,
+        seed: u64,
+        first: &Observation,
+        has_pictures: bool,
     ) -> Self {
-        Self {
-            meta,
+        let mut rows = Self {
+            episode,
+            seed,
+            language: Arc::clone(&first.language),
             env,
             initial: first.sim_state.clone(),
             columns: BTreeMap::new(),
             pictures: BTreeMap::new(),
             rewards: Vec::new(),
             dones: Vec::new(),
-            before: (first, images),
+            has_pictures,
+            before: Default::default(),
             fault: None,
-        }
+        };
+        rows.before = rows.kept(first);
+        rows
     }
 
     /// Returns the number of steps so far.
@@ -86,36 +79,43 @@ impl EpisodeRows {
         self.rewards.len()
     }
 
-    /// Adds a step.
-    pub(super) fn push(&mut self, row: Arc<StepRow>, images: StepImages) {
+    /// Adds a step with `action`, as the policy gave it.
+    pub(super) fn push(&mut self, action: &[f32], step: &Step) {
         if self.fault.is_none() {
-            self.fault = self.try_push(row, images).err();
+            self.fault = self.try_push(action, step).err();
         }
     }
 
-    fn try_push(&mut self, row: Arc<StepRow>, images: StepImages) -> Result<(), String> {
-        let (before, pictures) = std::mem::replace(&mut self.before, (Arc::clone(&row), images));
-        for (name, values) in &before.state {
+    fn try_push(&mut self, action: &[f32], step: &Step) -> Result<(), String> {
+        let now = self.kept(&step.observation);
+        let (state, pictures) = std::mem::replace(&mut self.before, now);
+        for (name, values) in &state {
             self.add(format!("obs/{name}"), values)?;
         }
-        for (name, values) in &row.sim_state {
+        for (name, values) in &step.observation.sim_state {
             self.add(format!("states/{name}"), values)?;
         }
-        self.add("actions".to_owned(), &row.action)?;
-        if let Some(processed) = &row.processed {
-            self.add("processed_actions".to_owned(), processed)?;
+        self.add("actions".to_owned(), action)?;
+        if !step.processed_action.is_empty() {
+            self.add("processed_actions".to_owned(), &step.processed_action)?;
         }
-        for (name, frame) in pictures.iter() {
-            check_bytes(name, frame)?;
+        for (name, frame) in pictures {
+            check_bytes(&name, &frame)?;
             let frames = self.pictures.entry(name.clone()).or_default();
             if let Some(first) = frames.first() {
-                check_size(name, first.size(), frame.size())?;
+                check_size(&name, first.size(), frame.size())?;
             }
-            frames.push(frame.clone());
+            frames.push(frame);
         }
-        self.rewards.push(row.reward);
-        self.dones.push(u8::from(row.done));
+        self.rewards.push(step.reward);
+        self.dones.push(u8::from(step.terminated || step.truncated));
         Ok(())
+    }
+
+    /// Returns the parts of an observation that belong to the next row.
+    fn kept(&self, seen: &Observation) -> (BTreeMap<String, Vec<f32>>, BTreeMap<String, Frame>) {
+        let pictures = self.has_pictures.then(|| seen.video.clone());
+        (seen.state.clone(), pictures.unwrap_or_default())
     }
 
     fn add(&mut self, name: String, values: &[f32]) -> Result<(), String> {
@@ -171,62 +171,18 @@ impl EpisodeRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const JOINTS: &str = "articulation/robot/joint_position";
-
-    fn row(state: &[f32], sim: f32) -> StepRow {
-        StepRow {
-            action: vec![0.5],
-            state: [("q".to_owned(), state.to_vec())].into(),
-            sim_state: [(JOINTS.to_owned(), vec![sim])].into(),
-            reward: 1.0,
-            ..StepRow::default()
-        }
-    }
-
-    fn begin() -> EpisodeRows {
-        let meta = EpisodeMeta {
-            episode: 3,
-            seed: 9,
-            language: Arc::from("lift"),
-        };
-        let first = Arc::new(row(&[1.0, 2.0], 10.0));
-        EpisodeRows::begin(EnvIndex(0), meta, first, StepImages::default())
-    }
-
-    fn push(episode: &mut EpisodeRows, row: StepRow) {
-        episode.push(Arc::new(row), StepImages::default());
-    }
-
-    #[test]
-    fn a_row_holds_the_observation_before_and_the_state_after() {
-        let mut episode = begin();
-        push(&mut episode, row(&[3.0, 4.0], 11.0));
-        assert_eq!(episode.columns["obs/q"].values, [1.0, 2.0]);
-        let after = &episode.columns[&format!("states/{JOINTS}")];
-        assert_eq!(after.values, [11.0]);
-        assert_eq!(episode.initial[JOINTS], [10.0]);
-        episode.end().unwrap();
-        assert_eq!(episode.dones, [1]);
-    }
+    use crate::record::tests::step_to;
 
     #[test]
     fn a_changed_width_is_refused_by_name() {
-        let mut episode = begin();
-        push(&mut episode, row(&[3.0], 11.0));
-        push(&mut episode, row(&[3.0, 4.0], 11.0));
+        let seen = |state: &[f32]| Observation {
+            state: [("q".to_owned(), state.to_vec())].into(),
+            ..Observation::default()
+        };
+        let mut episode = EpisodeRows::begin(EnvIndex(0), 3, 9, &seen(&[1.0, 2.0]), false);
+        episode.push(&[0.5], &step_to(seen(&[3.0])));
+        episode.push(&[0.5], &step_to(seen(&[3.0, 4.0])));
         let reason = episode.end().unwrap_err();
         assert_eq!(reason, "`obs/q` changed from 2 to 1 values");
-    }
-
-    #[test]
-    fn a_name_that_comes_late_is_refused_at_the_end() {
-        let mut episode = begin();
-        let mut late = row(&[3.0, 4.0], 11.0);
-        push(&mut episode, late.clone());
-        late.processed = Some(vec![1.0, 1.0]);
-        push(&mut episode, late);
-        let reason = episode.end().unwrap_err();
-        assert_eq!(reason, "`processed_actions` has 1 rows, the episode has 2");
     }
 }

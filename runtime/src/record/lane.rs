@@ -90,6 +90,11 @@ impl<M: Send + 'static> Lane<M> {
         }
     }
 
+    /// Closes the channel; returns the thread.
+    pub(super) fn hang_up(self) -> JoinHandle<Closed> {
+        self.thread
+    }
+
     fn wait(&mut self, message: M) -> bool {
         let start = now();
         let sent = self.sender.send(message).is_ok();
@@ -101,10 +106,8 @@ impl<M: Send + 'static> Lane<M> {
     }
 }
 
-/// Closes the channels and waits until the threads have finished; they close their files in
-/// parallel.
-pub(super) fn join<M>(lanes: Vec<Lane<M>>) -> Closed {
-    let threads: Vec<_> = lanes.into_iter().map(|lane| lane.thread).collect();
+/// Waits until threads without a channel have finished; they close their files in parallel.
+pub(super) fn join(threads: Vec<JoinHandle<Closed>>) -> Closed {
     let closed = threads.into_iter().map(|thread| {
         thread.join().unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<&str>().copied();
@@ -141,7 +144,7 @@ mod tests {
         assert!(lane.wait(2));
         assert_eq!(lane.waits.count, 1);
         later.join().unwrap().unwrap();
-        join(vec![lane]).result.unwrap();
+        join(vec![lane.hang_up()]).result.unwrap();
         assert_eq!(heard.iter().collect::<Vec<_>>(), [1, 2]);
     }
 
@@ -150,7 +153,7 @@ mod tests {
         let work = |_: Receiver<()>| panic!("as a test wants it");
         let mut lane = Lane::spawn("a lane", 1, work).unwrap();
         while lane.send(()) {}
-        let reason = join(vec![lane]).result.unwrap_err().to_string();
+        let reason = join(vec![lane.hang_up()]).result.unwrap_err().to_string();
         assert!(
             reason.ends_with("ended early: as a test wants it"),
             "{reason}"

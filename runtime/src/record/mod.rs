@@ -2,9 +2,9 @@
 //! threads.
 //!
 //! ```text
-//!              ┌► video threads  ─► *_env<i>.mp4, *_episode<e>_success.mp4, *_grid.mp4
+//!              ┌─ images ──► video threads  ─► *_env<i>.mp4, *_episode<e>_success.mp4, *_grid.mp4
 //!  Recorder ───┤
-//!      ▲       └► dataset thread ─► dataset.hdf5, or a LeRobot folder
+//!      ▲       └─ episodes ─► dataset thread ─► dataset.hdf5, or a LeRobot folder
 //!      └─ answers ─ both ─► poll: Finished
 //! ```
 //!
@@ -15,7 +15,6 @@
 //! kill cannot destroy it. The modules `dataset` and `video` explain how their files stay valid.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use jobs::episode::Episode;
 use jobs::layout::RunFolder;
@@ -51,17 +50,6 @@ pub struct RecordPlan {
     pub num_envs: usize,
     /// Properties of the environments.
     pub env: EnvSpec,
-}
-
-/// Identifies an episode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EpisodeMeta {
-    /// Number of the episode in the job.
-    pub episode: u64,
-    /// Seed of its reset.
-    pub seed: u64,
-    /// The task instruction.
-    pub language: Arc<str>,
 }
 
 /// How an episode ended.

@@ -8,15 +8,15 @@ use std::time::Duration;
 use jobs::episode::{DemoRef, Episode, VideoRef};
 
 use crate::env::{EnvIndex, Frame, Observation, Step};
-use crate::record::dataset::DatasetThread;
+use crate::record::dataset::{DatasetThread, EndedEpisode};
 use crate::record::disk::image_bytes;
-use crate::record::episode::StepRow;
+use crate::record::episode::EpisodeRows;
 use crate::record::lane::{ChannelWaits, Closed, Lane, join};
 use crate::record::video::crew;
-use crate::record::{EpisodeEnd, EpisodeMeta, Finished, RecordError, RecordPlan};
+use crate::record::{EpisodeEnd, Finished, RecordError, RecordPlan};
 
-/// Maximum bytes of rows in the channel to the dataset thread, so that the loop continues while a
-/// long episode is compressed.
+/// Maximum bytes of episodes in the channel to the dataset thread, so that the loop continues while
+/// one is compressed.
 const DATASET_WAITING: u64 = 256 << 20;
 /// Maximum bytes of images in the channel to one video thread. Below it the loop never waits for an
 /// encoder.
@@ -27,26 +27,23 @@ const ROW_BYTES: u64 = 16 << 10;
 /// The images of one step by camera, shared by all threads.
 pub(super) type StepImages = Arc<BTreeMap<String, Frame>>;
 
-/// The threads that get the events of an environment, and whether they get its images.
-pub(super) type Route = Vec<(usize, bool)>;
-
-/// Something that happens in an environment.
-#[derive(Clone, Debug)]
+/// Something that happens in an environment that is filmed.
+#[derive(Debug)]
 pub(super) struct Event {
     pub(super) env: EnvIndex,
     pub(super) images: StepImages,
     pub(super) what: EventKind,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum EventKind {
-    /// An episode begins with an observation, which is a row without an action.
-    Begin(EpisodeMeta, Arc<StepRow>),
-    Step(Arc<StepRow>),
-    /// The episode ends; each thread that writes it answers with the ticket.
+    /// The episode with this number begins.
+    Begin(u64),
+    Step,
+    /// The episode ends; the thread that films it answers with the ticket.
     End {
         ticket: u64,
-        end: EpisodeEnd,
+        success: bool,
     },
     /// The episode is discarded: it gets no answer.
     Discard,
@@ -128,16 +125,17 @@ impl Pending {
 /// Records the episodes of all environments.
 #[derive(Debug)]
 pub struct Recorder {
-    lanes: Vec<Lane<Event>>,
-    routes: Vec<Route>,
+    videos: Vec<Lane<Event>>,
+    /// For each environment, the threads that film it.
+    routes: Vec<Vec<usize>>,
+    dataset: Option<Lane<EndedEpisode>>,
     has_dataset: bool,
-    pub(super) has_images: bool,
-    /// Number of threads that answer about each episode.
-    writers: usize,
+    /// True if the dataset has images.
+    has_pictures: bool,
     pub(super) answers: Receiver<Answer>,
     pub(super) pending: Pending,
-    /// Whether an episode is open in each environment.
-    open: Vec<bool>,
+    /// The open episode of each environment, with rows if there is a dataset.
+    open: Vec<Option<EpisodeRows>>,
     closed: Closed,
     waits: ChannelWaits,
 }
@@ -149,38 +147,36 @@ impl Recorder {
         let (outbox, answers) = mpsc::channel();
         let mut notes = Vec::new();
         let mut recorder = Self {
-            lanes: Vec::new(),
+            videos: Vec::new(),
             routes: vec![Vec::new(); plan.num_envs],
+            dataset: None,
             has_dataset: plan.dataset.is_some(),
-            has_images: plan.video.is_some(),
-            writers: usize::from(plan.dataset.is_some()) + usize::from(plan.video.is_some()),
+            has_pictures: plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras),
             answers,
             pending: Pending::default(),
-            open: vec![false; plan.num_envs],
+            open: vec![None; plan.num_envs],
             closed: Closed::default(),
             waits: ChannelWaits::default(),
         };
         let images = image_bytes(&plan.env);
-        let depth = |most: u64, bytes: u64| (most / (ROW_BYTES + bytes)).clamp(8, 8192) as usize;
+        let depth = |most: u64, least: u64, bytes: u64| (most / bytes).clamp(least, 8192) as usize;
         if let Some(video) = &plan.video {
             let (coders, routes) = crew::start(video, &plan.env, &plan.folder)?;
             for (number, coder) in coders.into_iter().enumerate() {
                 let (name, outbox) = (format!("video-{number}"), outbox.clone());
                 let run = move |inbox| coder.run(inbox, &outbox);
-                let lane = Lane::spawn(&name, depth(VIDEO_WAITING, images), run)?;
-                recorder.lanes.push(lane);
+                let depth = depth(VIDEO_WAITING, 8, ROW_BYTES + images);
+                recorder.videos.push(Lane::spawn(&name, depth, run)?);
             }
             recorder.routes = routes;
         }
         if let Some(dataset) = &plan.dataset {
             let thread = DatasetThread::open(dataset, &plan, &mut notes)?;
-            let bytes = if dataset.cameras { images } else { 0 };
-            let route = (recorder.lanes.len(), dataset.cameras);
+            let row = ROW_BYTES + if dataset.cameras { images } else { 0 };
+            let rows = u64::from(plan.env.max_episode_steps.max(1));
             let run = move |inbox| thread.run(inbox, &outbox);
-            let lane = Lane::spawn("dataset", depth(DATASET_WAITING, bytes), run)?;
-            recorder.lanes.push(lane);
-            recorder.routes.iter_mut().for_each(|to| to.push(route));
-            recorder.has_images |= dataset.cameras;
+            let lane = Lane::spawn("dataset", depth(DATASET_WAITING, 1, rows * row), run)?;
+            recorder.dataset = Some(lane);
         }
         Ok((recorder, notes))
     }
@@ -188,39 +184,34 @@ impl Recorder {
     /// Returns how often and how long the caller had to wait so far.
     pub fn waits(&self) -> ChannelWaits {
         let mut waits = self.waits;
-        self.lanes.iter().for_each(|lane| waits += lane.waits);
+        self.videos.iter().for_each(|lane| waits += lane.waits);
+        self.dataset.iter().for_each(|lane| waits += lane.waits);
         waits
     }
 
-    /// Begins an episode with the observation of the reset.
+    /// Begins an episode, by its number in the job, with the observation of the reset by `seed`.
     pub fn begin(
         &mut self,
         env: EnvIndex,
-        meta: EpisodeMeta,
+        episode: u64,
+        seed: u64,
         first: &Observation,
     ) -> Result<(), RecordError> {
-        debug_assert!(!self.open[env.0], "the episode before is still open");
-        self.open[env.0] = true;
-        let row = self.row(first);
-        self.send(env, Some(first), EventKind::Begin(meta, Arc::new(row)))
+        debug_assert!(
+            self.open[env.0].is_none(),
+            "the episode before is still open"
+        );
+        let rows = EpisodeRows::begin(env, episode, seed, first, self.has_pictures);
+        self.open[env.0] = Some(rows);
+        self.film(env, Some(first), EventKind::Begin(episode))
     }
 
-    /// Records a step with `action`, which the environment processed to `processed`.
-    pub fn step(
-        &mut self,
-        env: EnvIndex,
-        action: &[f32],
-        processed: Option<&[f32]>,
-        step: &Step,
-    ) -> Result<(), RecordError> {
-        let row = StepRow {
-            action: action.to_vec(),
-            processed: processed.map(<[f32]>::to_vec),
-            reward: step.reward,
-            done: step.terminated || step.truncated,
-            ..self.row(&step.observation)
-        };
-        self.send(env, Some(&step.observation), EventKind::Step(Arc::new(row)))
+    /// Records a step with `action`, as the policy gave it.
+    pub fn step(&mut self, env: EnvIndex, action: &[f32], step: &Step) -> Result<(), RecordError> {
+        if let (Some(rows), true) = (&mut self.open[env.0], self.has_dataset) {
+            rows.push(action, step);
+        }
+        self.film(env, Some(&step.observation), EventKind::Step)
     }
 
     /// Ends the episode, which is then written; [`Recorder::poll`] returns it with its files.
@@ -230,17 +221,26 @@ impl Recorder {
         episode: Episode,
         end: EpisodeEnd,
     ) -> Result<(), RecordError> {
-        self.open[env.0] = false;
-        let ticket = self.pending.expect(episode, self.writers);
-        self.send(env, None, EventKind::End { ticket, end })
+        let rows = self.open[env.0].take().filter(|_| self.has_dataset);
+        let is_filmed = !self.routes[env.0].is_empty();
+        let writers = usize::from(rows.is_some()) + usize::from(is_filmed);
+        let ticket = self.pending.expect(episode, writers);
+        if let Some(rows) = rows {
+            let ended = EndedEpisode { ticket, rows, end };
+            if !self.dataset.as_mut().is_some_and(|lane| lane.send(ended)) {
+                return Err(self.ended());
+            }
+        }
+        let success = end.success;
+        self.film(env, None, EventKind::End { ticket, success })
     }
 
     /// Discards the open episode, if there is one: it gets no demo and no answer. Its frames stay
     /// in the video.
     pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
-        match std::mem::take(&mut self.open[env.0]) {
-            true => self.send(env, None, EventKind::Discard),
-            false => Ok(()),
+        match self.open[env.0].take() {
+            Some(_) => self.film(env, None, EventKind::Discard),
+            None => Ok(()),
         }
     }
 
@@ -272,52 +272,42 @@ impl Recorder {
         (self.poll(), std::mem::take(&mut self.closed))
     }
 
-    /// Copies the parts of an observation that a dataset has, without images.
-    fn row(&self, observation: &Observation) -> StepRow {
-        match self.has_dataset {
-            true => StepRow {
-                state: observation.state.clone(),
-                sim_state: observation.sim_state.clone(),
-                ..StepRow::default()
-            },
-            false => StepRow::default(),
-        }
-    }
-
-    /// Sends an event to all threads that need it. If one has ended, ends all and returns the first
-    /// error.
-    fn send(
+    /// Sends an event to all threads that film the environment.
+    fn film(
         &mut self,
         env: EnvIndex,
         seen: Option<&Observation>,
         what: EventKind,
     ) -> Result<(), RecordError> {
-        let seen = seen.filter(|_| self.has_images);
+        if self.routes[env.0].is_empty() {
+            return Ok(());
+        }
         let all = StepImages::new(seen.map(|seen| seen.video.clone()).unwrap_or_default());
-        for (lane, with_images) in &self.routes[env.0] {
-            let event = Event {
-                env,
-                images: match with_images {
-                    true => Arc::clone(&all),
-                    false => StepImages::default(),
-                },
-                what: what.clone(),
-            };
-            let lane = self.lanes.get_mut(*lane);
-            if !lane.is_some_and(|lane| lane.send(event)) {
-                self.hang_up();
-                let ended = "a thread of the recorder has ended".to_owned();
-                return self.closed.result.clone().and(Err(RecordError(ended)));
+        for lane in &self.routes[env.0] {
+            let images = Arc::clone(&all);
+            let lane = self.videos.get_mut(*lane);
+            if !lane.is_some_and(|lane| lane.send(Event { env, images, what })) {
+                return Err(self.ended());
             }
         }
         Ok(())
     }
 
+    /// Ends all threads because one has ended; returns the first error.
+    fn ended(&mut self) -> RecordError {
+        self.hang_up();
+        let ended = || RecordError("a thread of the recorder has ended".to_owned());
+        self.closed.result.clone().err().unwrap_or_else(ended)
+    }
+
     /// Ends the threads and keeps their results.
     fn hang_up(&mut self) {
         self.waits = self.waits();
-        let closed = join(std::mem::take(&mut self.lanes));
-        self.closed = std::mem::take(&mut self.closed).and(closed);
+        let videos = self.videos.drain(..).map(Lane::hang_up);
+        let threads: Vec<_> = videos
+            .chain(self.dataset.take().map(Lane::hang_up))
+            .collect();
+        self.closed = std::mem::take(&mut self.closed).and(join(threads));
     }
 }
 

@@ -66,16 +66,16 @@ pub(super) fn set<T: H5Type>(at: &Location, name: &str, value: T) -> Result<()> 
 fn write_attributes(demo: &Group, episode: &EpisodeRows, end: EpisodeEnd) -> Result<()> {
     set(demo, "num_samples", episode.rows() as i64)?;
     // Python's integers are stored as i64; only a seed beyond that range is written unsigned.
-    match i64::try_from(episode.meta.seed) {
+    match i64::try_from(episode.seed) {
         Ok(seed) => set(demo, "seed", seed)?,
-        Err(_) => set(demo, "seed", episode.meta.seed)?,
+        Err(_) => set(demo, "seed", episode.seed)?,
     }
     set(demo, "success", end.success)?;
     set(demo, "terminated", end.terminated)?;
     set(demo, "truncated", end.truncated)?;
-    set(demo, "episode", episode.meta.episode)?;
+    set(demo, "episode", episode.episode)?;
     set(demo, "env", episode.env.0 as u64)?;
-    set_text(demo, "language", &episode.meta.language)
+    set_text(demo, "language", &episode.language)
 }
 
 fn write_column(demo: &Group, name: &str, rows: usize, column: &EpisodeColumn) -> Result<()> {

@@ -14,11 +14,10 @@ mod demo;
 mod file;
 mod root_table;
 
-use crate::env::EnvIndex;
 use crate::record::episode::EpisodeRows;
 use crate::record::lane::Closed;
 use crate::record::lerobot::{self, LeRobotDataset};
-use crate::record::recorder::{Answer, Event, EventKind, Written};
+use crate::record::recorder::{Answer, Written};
 use crate::record::{EpisodeEnd, RecordError, RecordPlan};
 use file::DemoFile;
 
@@ -81,14 +80,20 @@ pub(super) trait Dataset: Send {
     }
 }
 
-/// The state of the dataset thread: collects episodes row by row and writes each at its end.
+/// An episode that has ended and is to be written; its answer has the ticket.
+#[derive(Debug)]
+pub(super) struct EndedEpisode {
+    pub(super) ticket: u64,
+    pub(super) rows: EpisodeRows,
+    pub(super) end: EpisodeEnd,
+}
+
+/// The state of the dataset thread, which writes episodes.
 pub(super) struct DatasetThread {
     export: ExportMode,
     /// The dataset of all episodes, or of the successful ones, and that of the failed ones, if they
     /// are kept separately; each with its path in journals.
     datasets: Vec<(String, Box<dyn Dataset>)>,
-    /// The current episode of each environment.
-    open: Vec<Option<EpisodeRows>>,
 }
 
 impl DatasetThread {
@@ -121,40 +126,25 @@ impl DatasetThread {
         Ok(Self {
             export: dataset.export,
             datasets,
-            open: vec![None; plan.num_envs],
         })
     }
 
     /// Runs until the recorder closes the channel, then closes the files.
-    pub(super) fn run(mut self, inbox: Receiver<Event>, answers: &Sender<Answer>) -> Closed {
-        for event in inbox {
-            let Event { env, images, what } = event;
-            let open = &mut self.open[env.0];
-            match what {
-                EventKind::Begin(meta, first) => {
-                    *open = Some(EpisodeRows::begin(env, meta, first, images));
-                }
-                EventKind::Step(row) => {
-                    if let Some(episode) = open {
-                        episode.push(row, images);
-                    }
-                }
-                EventKind::Discard => *open = None,
-                EventKind::End { ticket, end } => {
-                    let written = self.end(env, end).map(Written::Demo);
-                    // The receiver is gone after the recorder has closed.
-                    answers.send(Answer { ticket, written }).ok();
-                }
-            }
+    pub(super) fn run(mut self, inbox: Receiver<EndedEpisode>, answers: &Sender<Answer>) -> Closed {
+        for EndedEpisode { ticket, rows, end } in inbox {
+            let written = self.write(rows, end).map(Written::Demo);
+            // The receiver is gone after the recorder has closed.
+            answers.send(Answer { ticket, written }).ok();
         }
         let closed = self.datasets.iter_mut().map(|(_, dataset)| dataset.close());
         Closed::of(closed.fold(Ok(()), Result::and))
     }
 
-    fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<Option<DemoRef>, RecordError> {
-        let Some(mut episode) = self.open[env.0].take() else {
-            return Ok(None);
-        };
+    fn write(
+        &mut self,
+        mut episode: EpisodeRows,
+        end: EpisodeEnd,
+    ) -> Result<Option<DemoRef>, RecordError> {
         let at = match (self.export, end.success) {
             (ExportMode::Succeeded, false) => return Ok(None),
             (ExportMode::Separate, false) => 1,

@@ -157,8 +157,8 @@ impl Folder {
         let rewards = episode.rewards.iter().copied().map(f64::from);
         let line = json!({
             "episode_index": self.episodes,
-            "episode": episode.meta.episode,
-            "seed": episode.meta.seed,
+            "episode": episode.episode,
+            "seed": episode.seed,
             "env": episode.env.0,
             "success": end.success,
             "terminated": end.terminated,
@@ -176,17 +176,13 @@ impl Folder {
         written.map_err(|err| RecordError::file(&path, err))
     }
 
-    /// Replaces `info.json`, if it is another: from then on the episodes count.
+    /// Replaces `info.json`: from then on the episodes count.
     pub(super) fn count(&mut self) -> Result<(), RecordError> {
-        let before = self.info.clone();
         self.info["total_episodes"] = self.episodes.into();
         self.info["total_frames"] = self.frames.into();
         self.info["total_tasks"] = self.tasks.len().into();
         self.info["splits"] = json!({"train": format!("0:{}", self.episodes)});
-        match self.info == before {
-            true => Ok(()),
-            false => self.write_json(INFO, &self.info),
-        }
+        self.write_json(INFO, &self.info)
     }
 
     /// Replaces `stats.json`.
@@ -199,14 +195,8 @@ impl Folder {
     pub(super) fn mend(&mut self, lines: &[u8]) -> Result<(), RecordError> {
         if self.episodes > 0 {
             self.count()?;
-            let found = fs::read(self.meta(STATS)).ok();
-            let found = found.and_then(|text| serde_json::from_slice(&text).ok());
-            if found != Some(stats::to_json(&self.stats)) {
-                self.write_stats()?;
-            }
-            if fs::read(self.meta(LIST)).ok().as_deref() != Some(lines) {
-                self.replace(LIST, lines)?;
-            }
+            self.write_stats()?;
+            self.replace(LIST, lines)?;
         } else {
             // What a kill has left of a first episode.
             *self = Self::new(&self.root);

@@ -121,7 +121,7 @@ impl LeRobotDataset {
     /// Writes an episode; returns the folder with it.
     fn add(&self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<Folder, RecordError> {
         let mut after = self.folder.clone();
-        let instruction = &*episode.meta.language;
+        let instruction = &*episode.language;
         let known = after.tasks.iter().position(|task| task == instruction);
         let task = known.unwrap_or(after.tasks.len());
         if known.is_none() {
@@ -177,10 +177,10 @@ impl LeRobotDataset {
                 stats.insert(column.name.clone(), moments);
             }
         }
-        write_table(&self.made("data", "parquet")?, &columns, None)?;
+        table::write(&self.made("data", "parquet")?, &columns, None)?;
         let about = rows::about(episode, &self.env, position);
         let about: Vec<_> = about.iter().collect();
-        write_table(&self.made("meta/episodes", "parquet")?, &about, None)?;
+        table::write(&self.made("meta/episodes", "parquet")?, &about, None)?;
         Ok(stats)
     }
 
@@ -274,13 +274,5 @@ fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), RecordError> {
     let numbers = Column::numbers("task_index", Type::INT64, numbers);
     let texts = Column::of("task", Values::Text(tasks.to_vec()));
     let note = Some(("pandas", pandas.to_string()));
-    write_table(path, &[&numbers, &texts], note)
-}
-
-fn write_table(
-    path: &Path,
-    columns: &[&Column],
-    note: Option<(&str, String)>,
-) -> Result<(), RecordError> {
-    table::write(path, columns, note).map_err(|err| RecordError::file(path, err))
+    table::write(path, &[&numbers, &texts], note)
 }

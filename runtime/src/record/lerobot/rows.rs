@@ -174,10 +174,8 @@ pub(super) fn about(episode: &EpisodeRows, env: &EnvSpec, position: Position) ->
     let number = |name: &str, value: u64| Column::numbers(name, Type::INT64, [value as f64]);
     let (chunk, file) = (position.episode / CHUNK, position.episode % CHUNK);
     let (first, rows) = (position.first, episode.rows() as u64);
-    let mut tasks = Column::of(
-        "tasks",
-        Values::Text(vec![episode.meta.language.to_string()]),
-    );
+    let language = vec![episode.language.to_string()];
+    let mut tasks = Column::of("tasks", Values::Text(language));
     tasks.list = Some(1);
     let mut columns = vec![
         number("episode_index", position.episode),

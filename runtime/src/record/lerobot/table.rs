@@ -19,6 +19,8 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::record::RowAccessor as _;
 use parquet::schema::types::{Type, TypePtr};
 
+use crate::record::RecordError;
+
 /// The values of one column; lists are concatenated.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
@@ -131,9 +133,9 @@ pub(super) fn write(
     path: &Path,
     columns: &[&Column],
     note: Option<(&str, String)>,
-) -> io::Result<()> {
+) -> std::result::Result<(), RecordError> {
     let write = |file: &mut File| write_to(file, columns, note).map_err(io::Error::other);
-    write_whole_with(path, write)
+    write_whole_with(path, write).map_err(|err| RecordError::file(path, err))
 }
 
 fn write_to(file: &mut File, columns: &[&Column], note: Option<(&str, String)>) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::record::tests::{
     SUCCESS, begin, demo, demos, end, episode, finish, observation, plan, recorded, start, step_to,
     steps,
 };
-use crate::record::{self, EpisodeEnd, EpisodeMeta, Finished, Recorder};
+use crate::record::{self, EpisodeEnd, Finished, Recorder};
 
 fn open(dir: &tempfile::TempDir) -> hdf5::File {
     hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap()
@@ -81,9 +81,7 @@ fn the_last_step_is_done_whoever_has_ended_the_episode() {
         begin(recorder, 0, 3, false);
         for t in 1..=3 {
             let step = step_to(observation(t, false));
-            recorder
-                .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.25]), &step)
-                .unwrap();
+            recorder.step(EnvIndex(0), &[0.0, 0.0], &step).unwrap();
         }
         let on_success = EpisodeEnd {
             terminated: false,
@@ -212,9 +210,7 @@ fn a_changed_state_costs_its_episode_only() {
         let mut step = step_to(observation(1, false));
         step.observation.state.clear();
         for _ in 0..2 {
-            recorder
-                .step(EnvIndex(0), &[0.0, 0.0], None, &step)
-                .unwrap();
+            recorder.step(EnvIndex(0), &[0.0, 0.0], &step).unwrap();
         }
         end(recorder, 0, 0, SUCCESS);
         episode(recorder, 0, 1, 2);
@@ -274,15 +270,6 @@ pub(super) fn check_with_h5py(path: &Path, demos: usize) {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-}
-
-#[test]
-fn the_names_of_lost_demonstrations_are_not_given_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut plan = plan(dir.path(), true, false);
-    plan.dataset.as_mut().unwrap().earlier.next = 3;
-    let recorded = recorded(plan, |recorder| episode(recorder, 0, 7, 4));
-    assert_eq!(demos(&recorded), ["demo_3"]);
 }
 
 #[test]
@@ -348,17 +335,11 @@ fn observations_may_have_groups() {
             .insert("policy/eef/position".to_owned(), vec![t as f32; 3]);
         observation
     };
-    let meta = EpisodeMeta {
-        episode: 0,
-        seed: 1,
-        language: "lift".into(),
-    };
     recorded(plan(dir.path(), true, false), |recorder| {
-        recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
-        let step = step_to(nested(1));
-        recorder
-            .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step)
-            .unwrap();
+        recorder.begin(EnvIndex(0), 0, 1, &nested(0)).unwrap();
+        let mut step = step_to(nested(1));
+        step.processed_action = vec![0.5, 0.5];
+        recorder.step(EnvIndex(0), &[0.0, 0.0], &step).unwrap();
         end(recorder, 0, 0, SUCCESS);
     });
     check_with_h5py(&dir.path().join("dataset.hdf5"), 1);

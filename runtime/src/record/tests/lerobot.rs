@@ -124,24 +124,6 @@ fn a_camera_that_a_video_cannot_show_as_it_is_is_refused_by_name() {
     assert!(!dir.path().join("lerobot").exists());
 }
 
-#[test]
-fn a_resumed_folder_goes_on_and_what_a_kill_left_is_taken_away() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().join("lerobot");
-    recorded(folder(dir.path()), |recorder| episode(recorder, 0, 0, 3));
-    // The state after a process died before it counted the second episode.
-    let left = root.join("data/chunk-000/file-001.parquet");
-    fs::copy(root.join("data/chunk-000/file-000.parquet"), &left).unwrap();
-    let recorded = recorded(folder(dir.path()), |recorder| {
-        assert!(!left.exists());
-        episode(recorder, 0, 1, 5);
-    });
-    assert_eq!(demos(&recorded), ["episode_1"]);
-    let stats = read(&root.join("meta/stats.json"));
-    assert_eq!(stats["index"]["count"], json!([8]));
-    check_with_lerobot(&root, 2, 8);
-}
-
 /// Returns the contents of all files of a folder, by path; files that are being written do not
 /// count.
 fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

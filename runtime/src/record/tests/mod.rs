@@ -16,8 +16,7 @@ use jobs::samples;
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
 use crate::policy::tests::{env_with, frame};
 use crate::record::{
-    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Finished, RecordPlan, Recorder,
-    VideoPlan,
+    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, Finished, RecordPlan, Recorder, VideoPlan,
 };
 
 const SUCCESS: EpisodeEnd = EpisodeEnd {
@@ -86,18 +85,14 @@ fn observation(t: u32, pictures: bool) -> Observation {
 }
 
 fn begin(recorder: &mut Recorder, env: usize, episode: u64, pictures: bool) {
-    let meta = EpisodeMeta {
-        episode,
-        seed: 100 + episode,
-        language: Arc::from("lift the cube"),
-    };
+    let first = observation(0, pictures);
     recorder
-        .begin(EnvIndex(env), meta, &observation(0, pictures))
+        .begin(EnvIndex(env), episode, 100 + episode, &first)
         .unwrap();
 }
 
 /// Returns a step to this observation, without reward or end.
-fn step_to(observation: Observation) -> Step {
+pub(super) fn step_to(observation: Observation) -> Step {
     Step {
         observation,
         processed_action: vec![],
@@ -113,13 +108,14 @@ fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
     for t in 1..=count {
         let done = t == count;
         let step = Step {
+            processed_action: vec![0.25],
             reward: t as f32,
             success: done,
             terminated: done,
             ..step_to(observation(t, pictures))
         };
         recorder
-            .step(EnvIndex(env), &[t as f32, -1.0], Some(&[0.25]), &step)
+            .step(EnvIndex(env), &[t as f32, -1.0], &step)
             .unwrap();
     }
 }
@@ -132,9 +128,8 @@ fn end(recorder: &mut Recorder, env: usize, number: u64, end: EpisodeEnd) {
 
 /// Records a whole successful episode.
 fn episode(recorder: &mut Recorder, env: usize, episode: u64, count: u32) {
-    let pictures = recorder.has_images;
-    begin(recorder, env, episode, pictures);
-    steps(recorder, env, count, pictures);
+    begin(recorder, env, episode, true);
+    steps(recorder, env, count, true);
     end(recorder, env, episode, SUCCESS);
 }
 

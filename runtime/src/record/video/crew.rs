@@ -12,7 +12,7 @@ use jobs::layout::RunFolder;
 
 use crate::env::{EnvSpec, Frame, ImageSize};
 use crate::record::lane::Closed;
-use crate::record::recorder::{Answer, Event, EventKind, Route, Written};
+use crate::record::recorder::{Answer, Event, EventKind, Written};
 use crate::record::video::mp4::Mp4;
 use crate::record::video::{Fault, Film};
 use crate::record::{GridPlan, RecordError, VideoPlan};
@@ -30,7 +30,7 @@ pub(in crate::record) fn start(
     plan: &VideoPlan,
     env: &EnvSpec,
     folder: &RunFolder,
-) -> Result<(Vec<Coder>, Vec<Route>), RecordError> {
+) -> Result<(Vec<Coder>, Vec<Vec<usize>>), RecordError> {
     plan.prepare(env)?;
     let num_envs = plan.stems.len();
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -40,14 +40,14 @@ pub(in crate::record) fn start(
     for (env, stem) in plan.stems.iter().enumerate() {
         let track = Track::new(plan, stem, folder);
         coders[env % threads].tracks.insert(env, track);
-        routes.push(vec![(env % threads, true)]);
+        routes.push(vec![env % threads]);
     }
     for (number, grid) in plan.grids.iter().enumerate() {
         let thread = (num_envs + number) % threads;
         coders[thread].grids.push(GridVideo::new(plan, grid));
         for env in &grid.envs {
-            if !routes[*env].contains(&(thread, true)) {
-                routes[*env].push((thread, true));
+            if !routes[*env].contains(&thread) {
+                routes[*env].push(thread);
             }
         }
     }
@@ -81,14 +81,14 @@ impl Coder {
         }
         let track = self.tracks.get_mut(&env.0)?;
         match what {
-            EventKind::Begin(meta, _) => {
-                track.begin(meta.episode);
+            EventKind::Begin(episode) => {
+                track.begin(episode);
                 track.push(&images);
             }
-            EventKind::Step(_) => track.push(&images),
+            EventKind::Step => track.push(&images),
             EventKind::Discard => track.discard(),
-            EventKind::End { ticket, end } => {
-                let written = track.end(end.success);
+            EventKind::End { ticket, success } => {
+                let written = track.end(success);
                 return Some(Answer { ticket, written });
             }
         }

@@ -21,7 +21,7 @@ use crate::eval::rollout::job::{GroupInferred, check_inputs};
 use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
 use crate::policy::{Continuation, Inferred, Over, PolicyRow, RowAnswer, RowError, Window};
-use crate::record::{EpisodeEnd, EpisodeMeta};
+use crate::record::EpisodeEnd;
 
 impl EpisodeLoop<'_> {
     /// Starts the next turn of a group.
@@ -291,12 +291,8 @@ impl EpisodeLoop<'_> {
             pictures.show(env, &observation, now());
         }
         if let Some(recorder) = &mut self.recording.recorder {
-            let meta = EpisodeMeta {
-                episode,
-                seed: self.active.seed(episode),
-                language: observation.language.clone(),
-            };
-            recorder.begin(env, meta, &observation)?;
+            let seed = self.active.seed(episode);
+            recorder.begin(env, episode, seed, &observation)?;
         }
         live.window = Window::new(Arc::new(observation));
         Ok(())
@@ -331,7 +327,7 @@ impl EpisodeLoop<'_> {
         let end = ending.after(signs, live.line.length);
         signs.truncated |= end == Some(End::TimeLimit);
         if let Some(recorder) = &mut self.recording.recorder {
-            recorder.step(env, action, Some(&step.processed_action), &step)?;
+            recorder.step(env, action, &step)?;
         }
         let looks_back = self.active.policy.looks_back;
         live.window.push(Arc::new(step.observation), looks_back);

@@ -5,7 +5,7 @@ use crate::record::tests::video::movie::frames_of;
 use crate::record::tests::{
     SUCCESS, demo, end, finish, observation, plan, recorded, start, step_to,
 };
-use crate::record::{EpisodeMeta, Finished, GridPlan, Recorder};
+use crate::record::{Finished, GridPlan, Recorder};
 
 /// Records an episode of three steps with images of this size; `colour` computes each byte from its
 /// position.
@@ -28,17 +28,12 @@ fn film(
             .into();
         seen
     };
-    let meta = EpisodeMeta {
-        episode: number,
-        seed: number,
-        language: "lift".into(),
-    };
-    recorder.begin(EnvIndex(0), meta, &shown(0)).unwrap();
+    recorder
+        .begin(EnvIndex(0), number, number, &shown(0))
+        .unwrap();
     for t in 1..4 {
         let step = step_to(shown(t));
-        recorder
-            .step(EnvIndex(0), &[0.0, 0.0], None, &step)
-            .unwrap();
+        recorder.step(EnvIndex(0), &[0.0, 0.0], &step).unwrap();
     }
     end(recorder, 0, number, SUCCESS);
 }

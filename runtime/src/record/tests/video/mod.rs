@@ -142,9 +142,7 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     let recorded = recorded(plan(dir.path(), true, true), |recorder| {
         episode(recorder, 0, 0, 11);
         begin(recorder, 0, 1, true);
-        recorder
-            .step(EnvIndex(0), &[0.0, 0.0], None, &step)
-            .unwrap();
+        recorder.step(EnvIndex(0), &[0.0, 0.0], &step).unwrap();
         end(recorder, 0, 0, SUCCESS);
     });
     let reason = recorded[1].warning.as_deref().unwrap();
