@@ -12,6 +12,7 @@ use jobs::journal;
 use jobs::refusal::Refusal;
 use report::verify::{ExpectedDemo, HeldDemo, episodes};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::tools::verify::dataset::Checked;
@@ -22,6 +23,14 @@ const PREFIX: &str = "episode_";
 
 /// The first and the last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
+
+/// What `meta/info.json` counts.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Counts {
+    total_episodes: u64,
+    total_frames: u64,
+}
 
 /// What `meta/rrun_episodes.jsonl` says about an episode.
 #[derive(Deserialize)]
@@ -43,39 +52,31 @@ pub(super) fn check(root: &Path, demos: &[ExpectedDemo], is_over: bool) -> Check
     if demos.is_empty() && !root.join("meta/info.json").exists() {
         return checked;
     }
-    let read = info(root, "info.json").and_then(|info| Ok((info, facts(root)?)));
-    let (info, facts) = match read {
+    let counts = document::<Counts>(root, "info.json");
+    let read = counts.and_then(|counts| Ok((counts, facts(root)?)));
+    let (counts, mut facts) = match read {
         Ok(read) => read,
         Err(err) => {
             checked.findings.wrong.push(err.to_string());
             return checked;
         }
     };
-    of_episodes(&info, &facts, demos, &mut checked);
+    let total = counts.total_episodes;
+    // Lines beyond are of an episode during which the process was killed.
+    facts.retain(|facts| facts.episode_index < total);
+    of_episodes(total, &facts, demos, &mut checked);
     let wrong = &mut checked.findings.wrong;
     if is_over {
-        wrong.extend(of_frames(root, &info, &facts));
+        of_frames(root, counts.total_frames, &facts, wrong);
     }
-    of_files(root, total(&info), wrong);
+    of_files(root, total, wrong);
     checked
 }
 
-fn total(info: &Value) -> u64 {
-    info["total_episodes"].as_u64().unwrap_or(0)
-}
-
 /// Compares the episodes of the folder with those that the journal names.
-fn of_episodes(
-    info: &Value,
-    facts: &[EpisodeFacts],
-    demos: &[ExpectedDemo],
-    checked: &mut Checked,
-) {
-    let total = total(info);
-    // Lines beyond are of an episode during which the process was killed.
-    let counted = facts.iter().filter(|facts| facts.episode_index < total);
+fn of_episodes(total: u64, facts: &[EpisodeFacts], demos: &[ExpectedDemo], checked: &mut Checked) {
     let (mut there, mut twice) = (BTreeMap::new(), Vec::new());
-    for facts in counted {
+    for facts in facts {
         let name = format!("{PREFIX}{}", facts.episode_index);
         if there.insert(name, facts).is_some() {
             twice.push(facts.episode);
@@ -108,30 +109,21 @@ fn of_episodes(
 }
 
 /// Compares the numbers of frames that the files in `meta` say.
-fn of_frames(root: &Path, info: &Value, facts: &[EpisodeFacts]) -> Vec<String> {
-    let (total, frames) = (total(info), info["total_frames"].as_u64().unwrap_or(0));
-    let mut wrong = Vec::new();
-    let counted = facts.iter().filter(|facts| facts.episode_index < total);
-    let lengths: Option<u64> = counted.map(|facts| facts.length).sum();
+fn of_frames(root: &Path, frames: u64, facts: &[EpisodeFacts], wrong: &mut Vec<String>) {
+    let lengths: Option<u64> = facts.iter().map(|facts| facts.length).sum();
     if let Some(lengths) = lengths.filter(|lengths| *lengths != frames) {
         wrong.push(format!(
             "has {frames} frames in `meta/info.json`, and its episodes have {lengths}"
         ));
     }
-    match info_of_stats(root) {
+    let stats = document::<Value>(root, "stats.json");
+    match stats.map(|stats| stats["index"]["count"][0].as_u64().unwrap_or(0)) {
         Ok(counted) if counted == frames => {}
         Ok(counted) => wrong.push(format!(
             "has {frames} frames, and `meta/stats.json` is about {counted}"
         )),
         Err(err) => wrong.push(err.to_string()),
     }
-    wrong
-}
-
-/// Returns the number of frames that the statistics are about.
-fn info_of_stats(root: &Path) -> Result<u64, Refusal> {
-    let stats = info(root, "stats.json")?;
-    Ok(stats["index"]["count"][0].as_u64().unwrap_or(0))
 }
 
 /// Checks that there are as many tables as episodes, and that no table or video is cut.
@@ -177,7 +169,7 @@ fn unreadable(name: &str, err: io::Error) -> Refusal {
     Refusal::at(format_args!("`meta/{name}` cannot be read"), err)
 }
 
-fn info(root: &Path, name: &'static str) -> Result<Value, Refusal> {
+fn document<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T, Refusal> {
     let text = files::read(&root.join("meta").join(name), MAX_DOCUMENT_BYTES);
     let parsed = text.and_then(|text| Ok(serde_json::from_slice(&text)?));
     parsed.map_err(|err| unreadable(name, err))

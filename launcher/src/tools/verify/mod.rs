@@ -64,13 +64,6 @@ pub(super) struct VerifyArgs {
     again: AgainArgs,
 }
 
-/// What is in a run, as far as it was checked.
-struct Audit {
-    /// By job.
-    rows: Vec<[String; 7]>,
-    findings: Findings,
-}
-
 pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let path = Path::new(&args.subject);
     if !path.is_file() {
@@ -146,8 +139,8 @@ fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         print_line(format_args!("the run is under way: {who}"))?;
     }
     let (is_over, values) = (at_work.is_none(), !args.no_values);
-    let site = VerifiedRun::new(&folder, &merged, values, is_over);
-    let Audit { rows, mut findings } = site.audit()?;
+    let run = VerifiedRun::new(&folder, &merged, values, is_over);
+    let (rows, mut findings) = run.audit()?;
     let head = [
         "Job",
         "Episodes",
@@ -189,8 +182,8 @@ fn conclude(findings: &Findings, subject: &str, good: &str) -> anyhow::Result<Ex
 
 /// Returns the findings of a run that is over, as `rrun verify --no-values` has them.
 pub(super) fn findings(folder: &RunFolder, merged: &Merged) -> anyhow::Result<Vec<String>> {
-    let site = VerifiedRun::new(folder, merged, false, true);
-    Ok(site.audit()?.findings.wrong)
+    let run = VerifiedRun::new(folder, merged, false, true);
+    Ok(run.audit()?.1.wrong)
 }
 
 struct VerifiedRun<'a> {
@@ -203,17 +196,17 @@ struct VerifiedRun<'a> {
 
 impl<'a> VerifiedRun<'a> {
     fn new(folder: &'a RunFolder, merged: &'a Merged, values: bool, is_over: bool) -> Self {
-        let named = NamedDemos::of(folder);
         Self {
             folder,
             merged,
             values,
             is_over,
-            named,
+            named: NamedDemos::of(folder),
         }
     }
 
-    fn audit(&self) -> anyhow::Result<Audit> {
+    /// Returns a row for each job, and what was found.
+    fn audit(&self) -> anyhow::Result<(Vec<[String; 7]>, Findings)> {
         let report = Report::of(self.merged, Context::default())?;
         let mut findings = verify::run(self.merged);
         let mut rows = Vec::new();
@@ -223,7 +216,7 @@ impl<'a> VerifiedRun<'a> {
             findings.add(of_job);
             rows.push(row);
         })?;
-        Ok(Audit { rows, findings })
+        Ok((rows, findings))
     }
 
     /// Returns the row of a job, and its findings.

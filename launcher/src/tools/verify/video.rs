@@ -15,14 +15,16 @@ use std::path::Path;
 use jobs::files;
 use report::verify::{EpisodeFrames, Findings, episodes};
 
-/// Largest `moov` or `moof` in bytes; ten hours of video have some megabytes.
-const LARGEST_HEADER: u64 = 1 << 28;
+/// Largest table in bytes; ten hours of video have some megabytes.
+const LARGEST_TABLE: u64 = 1 << 28;
 
 /// Deepest nesting of boxes: `moov trak mdia minf stbl stsz`, with a margin.
 const DEPTH: usize = 16;
 
 /// Boxes that contain other boxes, on the way to those that count frames.
-const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"traf"];
+const CONTAINERS: [&[u8; 4]; 7] = [
+    b"moov", b"moof", b"trak", b"mdia", b"minf", b"stbl", b"traf",
+];
 
 /// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,6 +36,7 @@ struct BoxSizes {
     media: u64,
     /// Bytes after the last complete box.
     cut: u64,
+    has_header: bool,
 }
 
 /// Compares a file with the episodes that it should contain.
@@ -97,46 +100,64 @@ fn overlap(spans: &[EpisodeFrames]) -> Option<String> {
     ))
 }
 
-fn broken(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
 fn read(path: &Path) -> io::Result<BoxSizes> {
     let file = files::open(path)?;
     let end = file.metadata()?.len();
-    let (mut film, mut at, mut has_header) = (BoxSizes::default(), 0, false);
-    while at < end {
-        let Some((name, head, length)) = header(&file, at, end)? else {
-            film.cut = end - at;
-            break;
-        };
-        if at == 0 && name != *b"ftyp" {
-            return Err(broken("it does not start like an mp4 file".to_owned()));
-        }
-        match &name {
-            b"moov" | b"moof" => {
-                has_header |= name == *b"moov";
-                let length = Some(length - head).filter(|length| *length <= LARGEST_HEADER);
-                let length = length
-                    .ok_or_else(|| broken(format!("its `{}` is too large", name.escape_ascii())))?;
-                let mut body = vec![0; length as usize];
-                file.read_exact_at(&mut body, at + head)?;
-                count(&body, &mut film, DEPTH)?;
-            }
-            b"mdat" => film.media = film.media.saturating_add(length - head),
-            _ => {}
-        }
-        at += length;
-    }
-    if has_header {
-        Ok(film)
-    } else {
-        Err(broken("it has no `moov`".to_owned()))
+    let mut film = BoxSizes::default();
+    film.cut = end - film.add(&file, 0, end, DEPTH)?;
+    match film.has_header {
+        true => Ok(film),
+        false => Err(broken("it has no `moov`".to_owned())),
     }
 }
 
-/// Returns the name of the box at `at`, the size of its header and its total size; `None` if the
-/// file ends before the box does.
+impl BoxSizes {
+    /// Adds the boxes from `at` to `end`, nested at most `depth` deep; returns the end of the last
+    /// complete one.
+    fn add(&mut self, file: &File, mut at: u64, end: u64, depth: usize) -> io::Result<u64> {
+        let too_deep = || broken("its boxes lie too deep within each other".to_owned());
+        let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+        while let Some((name, body, next)) = header(file, at, end)? {
+            if at == 0 && name != *b"ftyp" {
+                return Err(broken("it does not start like an mp4 file".to_owned()));
+            }
+            self.has_header |= name == *b"moov";
+            match &name {
+                b"mdat" => self.media = self.media.saturating_add(next - body),
+                // Version and flags, the size of all frames or 0, their number; then the size of
+                // each.
+                b"stsz" => match words(file, body, next)?[..] {
+                    [_, 0, many, ref sizes @ ..] => {
+                        let sizes = sizes.get(..many as usize).ok_or_else(cut_off)?;
+                        let sizes = sizes.iter().copied().map(u64::from);
+                        self.list(many, sizes.sum());
+                    }
+                    [_, one, many, ..] => self.list(many, u64::from(one) * u64::from(many)),
+                    _ => return Err(cut_off()),
+                },
+                b"trun" => match words(file, body, next.min(body + 8))?[..] {
+                    [_, many] => self.list(many, 0),
+                    _ => return Err(cut_off()),
+                },
+                name if CONTAINERS.contains(&name) && self.add(file, body, next, depth)? < next => {
+                    let name = name.escape_ascii();
+                    return Err(broken(format!("its `{name}` is cut off")));
+                }
+                _ => {}
+            }
+            at = next;
+        }
+        Ok(at)
+    }
+
+    fn list(&mut self, frames: u32, bytes: u64) {
+        self.frames = self.frames.saturating_add(u64::from(frames));
+        self.listed = self.listed.saturating_add(bytes);
+    }
+}
+
+/// Returns the name of the box at `at`, the start of its body and its end; `None` if `end` comes
+/// before that.
 fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u64)>> {
     let mut bytes = [0; 16];
     let there = (end - at).min(16) as usize;
@@ -145,13 +166,10 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
     }
     file.read_exact_at(&mut bytes[..there], at)?;
     let [a, b, c, d, name @ ..] = *bytes.first_chunk::<8>().unwrap_or(&[0; 8]);
-    let long = bytes
-        .last_chunk::<8>()
-        .filter(|_| there == 16)
-        .map(|long| u64::from_be_bytes(*long));
+    let long = bytes.last_chunk::<8>().filter(|_| there == 16);
     let (head, length) = match (u32::from_be_bytes([a, b, c, d]), long) {
         (0, _) => (8, end - at),
-        (1, Some(length)) => (16, length),
+        (1, Some(long)) => (16, u64::from_be_bytes(*long)),
         (1, None) => return Ok(None),
         (length, _) => (8, u64::from(length)),
     };
@@ -161,51 +179,26 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
             name.escape_ascii()
         )));
     }
-    Ok(Some((name, head, length)).filter(|_| length <= end - at))
+    Ok((length <= end - at).then(|| (name, at + head, at + length)))
 }
 
-/// Adds the counts in the boxes of a `moov` or `moof`, nested at most `depth` deep.
-fn count(mut body: &[u8], film: &mut BoxSizes, depth: usize) -> io::Result<()> {
-    let Some(depth) = depth.checked_sub(1) else {
-        return Err(broken(
-            "its boxes lie too deep within each other".to_owned(),
-        ));
-    };
-
-    while let Some((length, rest)) = body.split_first_chunk::<4>() {
-        let (name, _) = rest
-            .split_first_chunk::<4>()
-            .ok_or_else(|| broken("a header ends within a box".to_owned()))?;
-        let length = u32::from_be_bytes(*length) as usize;
-        let inner = body
-            .get(8..length)
-            .ok_or_else(|| broken(format!("its `{}` is cut off", name.escape_ascii())))?;
-        match name {
-            // Version and flags, the size of all frames or 0, their number; then the size of each.
-            b"stsz" => {
-                let (one, many) = (word(inner, 4)?, word(inner, 8)?);
-                film.frames = film.frames.saturating_add(u64::from(many));
-                let listed = match one {
-                    0 => (0..many as usize)
-                        .map(|nth| word(inner, 12 + 4 * nth).map(u64::from))
-                        .sum::<io::Result<u64>>()?,
-                    one => u64::from(one) * u64::from(many),
-                };
-                film.listed = film.listed.saturating_add(listed);
-            }
-            b"trun" => film.frames = film.frames.saturating_add(u64::from(word(inner, 4)?)),
-            name if CONTAINERS.contains(&name) => count(inner, film, depth)?,
-            _ => {}
-        }
-        body = &body[length..];
+/// Reads the words of a table.
+fn words(file: &File, from: u64, to: u64) -> io::Result<Vec<u32>> {
+    if to - from > LARGEST_TABLE {
+        return Err(broken("a table of its pictures is too large".to_owned()));
     }
-    Ok(())
+    let mut bytes = vec![0; (to - from) as usize];
+    file.read_exact_at(&mut bytes, from)?;
+    let (words, _) = bytes.as_chunks::<4>();
+    Ok(words.iter().map(|word| u32::from_be_bytes(*word)).collect())
 }
 
-fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
-    let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
-    word.map(|word| u32::from_be_bytes(*word))
-        .ok_or_else(|| broken("a table of its pictures is cut off".to_owned()))
+fn broken(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn cut_off() -> io::Error {
+    broken("a table of its pictures is cut off".to_owned())
 }
 
 #[cfg(test)]
