@@ -80,7 +80,7 @@ impl Bench {
         while whole.len() < least || (whole.len() < most && begin.elapsed() < patience) {
             whole.push(self.seconds(&raws, &starts)?);
             let begin = now();
-            drop(self.inference.processor().prepare_each(&raws));
+            drop(self.inference.processor().prepare(&raws));
             processor.push(begin.elapsed().as_secs_f64());
         }
         Ok(json!({

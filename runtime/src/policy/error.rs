@@ -61,6 +61,12 @@ impl From<Refusal> for PolicyError {
     }
 }
 
+impl From<Refusal> for RowError {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.to_string())
+    }
+}
+
 impl RowError {
     /// Creates the error for a reason.
     pub(crate) fn new(reason: impl Display) -> Self {

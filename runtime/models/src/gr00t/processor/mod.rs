@@ -177,12 +177,21 @@ impl Processor {
     /// Returns [`Refusal`] with the part of an observation that is missing or has a
     /// wrong shape.
     pub fn prepare(&self, raws: &[RowInputs]) -> Result<Vec<PreparedRow>, Refusal> {
-        self.prepare_each(raws).into_iter().collect()
+        raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
     }
 
-    /// As [`Processor::prepare`], but an invalid observation does not affect the others.
-    pub fn prepare_each(&self, raws: &[RowInputs]) -> Vec<Result<PreparedRow, Refusal>> {
-        raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
+    /// As [`Processor::prepare`], but an observation that is invalid, or is an error already, does
+    /// not affect the others.
+    pub fn prepare_each<'a, E: From<Refusal> + Send>(
+        &self,
+        raws: Vec<Result<RowInputs<'a>, E>>,
+    ) -> Vec<Result<(RowInputs<'a>, PreparedRow), E>> {
+        let prepare = |raw: Result<RowInputs<'a>, E>| {
+            let raw = raw?;
+            let prepared = self.prepare_one(&raw)?;
+            Ok((raw, prepared))
+        };
+        raws.into_par_iter().map(prepare).collect()
     }
 
     fn prepare_one(&self, raw: &RowInputs) -> Result<PreparedRow, Refusal> {

@@ -120,23 +120,12 @@ impl Gr00tInference {
     ) -> Result<Vec<Result<RowChunk, RowError>>, PolicyError> {
         let _mode = InferenceMode::begin();
         let mut answers = Vec::with_capacity(rows.len());
-        let (mut places, mut inputs) = (Vec::new(), Vec::new());
-        for (at, row) in rows.into_iter().enumerate() {
-            answers.push(Err(match row {
-                Ok(row) => {
-                    places.push(at);
-                    inputs.push(row);
-                    RowError::not_inferred()
-                }
-                Err(err) => err,
-            }));
-        }
-        let samples = self.processor.prepare_each(&inputs);
+        let rows = self.processor.prepare_each(rows);
         // The rows that may share a batch, by the length of their prompts.
         let mut groups: BTreeMap<usize, Vec<ReadyRow>> = BTreeMap::new();
-        for ((at, inputs), sample) in places.into_iter().zip(&inputs).zip(&samples) {
-            match sample {
-                Ok(prepared) => {
+        for (at, row) in rows.iter().enumerate() {
+            answers.push(Err(match row {
+                Ok((inputs, prepared)) => {
                     let length = if self.pads { 0 } else { prepared.ids.len() };
                     groups.entry(length).or_default().push(ReadyRow {
                         at,
@@ -144,9 +133,10 @@ impl Gr00tInference {
                         prepared,
                         start: &starts[at],
                     });
+                    RowError::not_inferred()
                 }
-                Err(refusal) => answers[at] = Err(RowError::new(refusal)),
-            }
+                Err(err) => err.clone(),
+            }));
         }
         for group in groups.into_values() {
             let run = |rows: &[&ReadyRow]| self.run(rows);
