@@ -15,7 +15,7 @@ use std::rc::Rc;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::gr00t::model::head::HeadConstants;
+use crate::gr00t::model::head::SamplerPlan;
 use crate::gr00t::model::prompt::{PromptConstants, Text};
 use crate::gr00t::model::vision::PatchTables;
 use crate::gr00t::model::{Gr00t, SamplerStart};
@@ -34,7 +34,7 @@ const CHANNELS: i64 = 3;
 pub struct PassConstants {
     prompt: Rc<PromptConstants>,
     layout: Option<Rc<PatchTables>>,
-    head: HeadConstants,
+    plan: Rc<SamplerPlan>,
     normalise: Option<Rc<Normalise>>,
 }
 
@@ -185,13 +185,13 @@ impl Gr00t {
         let width = self.vision.patch_width / if has_bytes { FRAMES } else { 1 };
         let wanted = [prompt.patches, width];
         check_shape("pixel_values", &inputs.pixel_values, &wanted)?;
-        let head = self.head.constants(prompt.rows, inputs, noise, steps)?;
+        let plan = self.head.constants(prompt.rows, inputs, noise, steps)?;
         let layout = self.vision.layout(&inputs.image_grid_thw);
         let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
         Ok(PassConstants {
             prompt,
             layout,
-            head,
+            plan,
             normalise,
         })
     }
@@ -206,7 +206,7 @@ impl Gr00t {
         };
         let features = (&features, &*constants.prompt);
         self.head
-            .pass(&constants.head, features, &batch.state, &start)
+            .pass(&constants.plan, features, &batch.state, &start)
             .to_kind(Kind::Float)
             .contiguous()
     }

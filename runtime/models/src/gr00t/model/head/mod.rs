@@ -21,7 +21,6 @@ use crate::weights::Weights;
 use condition::Condition;
 use dit::{CrossKeys, Dit};
 use embodiment::{CategoryLinear, CategoryMlp};
-use plan::SamplerPlan;
 use time::TimeModulation;
 
 mod condition;
@@ -31,6 +30,7 @@ mod plan;
 mod rtc;
 mod time;
 
+pub(super) use plan::SamplerPlan;
 pub use rtc::{Rtc, SamplerStart};
 
 const PREFIX: &str = "action_head";
@@ -61,13 +61,6 @@ pub(super) struct Conditions {
     keys: Vec<Option<CrossKeys>>,
     /// The state token, `[B, 1, E]`.
     state: Tensor,
-}
-
-/// The constants of the head for a batch shape.
-pub(super) struct HeadConstants {
-    embodiment: i64,
-    /// The precomputed sampler.
-    plan: Rc<SamplerPlan>,
 }
 
 impl ActionHead {
@@ -105,14 +98,14 @@ impl ActionHead {
         }
     }
 
-    /// Checks the inputs of [`Self::pass`] and computes the constants that it needs.
+    /// Checks the inputs of [`Self::pass`] and computes the sampler that it needs.
     pub(super) fn constants(
         &self,
         rows: i64,
         inputs: &BatchInputs,
         noise: &Tensor,
         steps: i64,
-    ) -> Result<HeadConstants, Refusal> {
+    ) -> Result<Rc<SamplerPlan>, Refusal> {
         let config = &self.config;
         let wanted = [rows, config.action_horizon, config.max_action_dim];
         check_shape("noise", noise, &wanted)?;
@@ -125,26 +118,19 @@ impl ActionHead {
                 "embodiment id is {embodiment}, expected 0 to {last}"
             )));
         }
-        Ok(HeadConstants {
-            embodiment,
-            plan: self.plan(steps, embodiment),
-        })
-    }
-
-    fn plan(&self, steps: i64, embodiment: i64) -> Rc<SamplerPlan> {
         let mut times = self.times.borrow_mut();
         let times = times.get_or(steps, || Rc::new(plan::times(self, steps)));
         let mut plans = self.plans.borrow_mut();
-        plans.get_or((steps, embodiment), || {
+        Ok(plans.get_or((steps, embodiment), || {
             Rc::new(SamplerPlan::new(self, times, embodiment))
-        })
+        }))
     }
 
     /// Denoises `start` to actions of the same shape, in the dtype of the weights. All tensors are
     /// on the device and have the shapes for which the constants were made.
     pub(super) fn pass(
         &self,
-        constants: &HeadConstants,
+        plan: &SamplerPlan,
         (features, prompt): (&Tensor, &PromptConstants),
         state: &Tensor,
         start: &SamplerStart,
@@ -154,8 +140,8 @@ impl ActionHead {
             actions: start.actions.to_kind(kind),
             strength: start.strength.as_ref().map(|factor| factor.to_kind(kind)),
         };
-        let conditions = self.conditions(constants, (features, prompt), state);
-        let actions = constants.plan.run(&self.dit, &conditions, start);
+        let conditions = self.conditions(plan.embodiment, (features, prompt), state);
+        let actions = plan.run(&self.dit, &conditions, start);
         note(format_args!("action_pred"), &actions, None);
         actions
     }
@@ -163,14 +149,14 @@ impl ActionHead {
     /// Computes everything that does not depend on the actions.
     fn conditions(
         &self,
-        constants: &HeadConstants,
+        embodiment: i64,
         (features, prompt): (&Tensor, &PromptConstants),
         state: &Tensor,
     ) -> Conditions {
         let vl = self.condition.forward(features);
         note(format_args!("head.vl_embeds"), &vl, Some(&features.size()));
         let state = state.to_kind(vl.kind()).view([prompt.rows, 1, -1]);
-        let state = self.state.forward(constants.embodiment, &state);
+        let state = self.state.forward(embodiment, &state);
         note(format_args!("head.state_features"), &state, None);
         Conditions {
             keys: self.dit.keys(&vl, prompt),

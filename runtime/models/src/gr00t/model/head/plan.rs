@@ -18,6 +18,7 @@ use torchlib::operators;
 
 /// The constants for one number of steps and one embodiment.
 pub(in crate::gr00t::model) struct SamplerPlan {
+    pub(super) embodiment: i64,
     times: Rc<Vec<TimeModulation>>,
     /// First two encoder layers, from actions to E: `[in, out]`.
     encoder_in: Tensor,
@@ -75,6 +76,7 @@ impl SamplerPlan {
         let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1)));
         let step = 1.0 / steps as f64;
         Self {
+            embodiment,
             encoder_in: narrow(wide(&w1).mm(&action)),
             encoder_in_bias: (0..steps)
                 .map(|k| narrow((wave(k).mm(&time) + &bias).view(-1)))
