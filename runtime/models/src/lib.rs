@@ -4,12 +4,14 @@
 //! gr00t     GR00T N1.7: configuration, processor, network
 //! nn        layers that networks are built from      image     pictures to the bit
 //! weights   tensors by name, on the device           graphs    captured passes, on a GPU
+//! tokens    the tokens of texts
 //! ```
 //! The crate `runtime` interprets the settings of a job and assigns the cameras.
 
 pub mod gr00t;
 pub mod graphs;
 pub mod image;
+pub mod tokens;
 pub mod weights;
 
 mod cache;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use tch::{Device, Kind, Tensor};
-use tokenizers::Tokenizer;
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::{PolicyError, PolicyRow, RowError, argument};
 use jobs::exported::{Cameras, Description, Input, Layout, PixelKind, StateVector, TokenKind};
 use jobs::policies::{Exported, PolicyType};
 use jobs::wiring::Sides;
+use models::tokens::TextTokenizer;
 use torchlib::operators::normal;
 use torchlib::package::{Signature, TensorLayout};
 
@@ -236,7 +236,7 @@ fn pictures<'a>(
 
 /// Makes tokens of instructions, a fixed number: those of a `tokenizer.json`, or their UTF-8 bytes.
 pub(super) struct Tokens {
-    tokenizer: Option<Tokenizer>,
+    tokenizer: Option<TextTokenizer>,
     /// Number of tokens of an instruction.
     pub(super) length: usize,
 }
@@ -247,9 +247,7 @@ impl Tokens {
     /// # Errors
     /// Returns an error if the tokenizer cannot be read.
     pub(super) fn open(path: Option<&Path>, length: usize) -> Result<Self, PolicyError> {
-        let read =
-            |path: &Path| Tokenizer::from_file(path).map_err(|err| PolicyError::file(path, err));
-        let tokenizer = path.map(read).transpose()?;
+        let tokenizer = path.map(TextTokenizer::read).transpose()?;
         Ok(Self { tokenizer, length })
     }
 
@@ -257,11 +255,7 @@ impl Tokens {
     pub(super) fn of(&self, instruction: &str) -> Result<Vec<i64>, PolicyError> {
         let mut ids: Vec<i64> = match &self.tokenizer {
             None => instruction.bytes().map(i64::from).collect(),
-            Some(tokenizer) => {
-                let encoding = tokenizer.encode_fast(instruction, true);
-                let encoding = encoding.map_err(|err| RowError::new(err.to_string()))?;
-                encoding.get_ids().iter().copied().map(i64::from).collect()
-            }
+            Some(tokenizer) => tokenizer.encode(instruction).map_err(RowError::from)?,
         };
         ids.resize(self.length, 0);
         Ok(ids)

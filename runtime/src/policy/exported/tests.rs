@@ -321,3 +321,17 @@ fn a_package_of_a_gpu_or_one_that_cannot_be_loaded_is_refused_with_the_reason() 
         assert!(text.contains(reason), "{text}");
     }
 }
+
+#[test]
+fn a_file_that_is_no_tokenizer_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    for text in ["no tokenizer", "{}", r#"{"model": 3}"#] {
+        std::fs::write(&path, text).unwrap();
+        let refusal = crate::policy::exported::inputs::Tokens::open(Some(&path), 4)
+            .err()
+            .unwrap();
+        let wanted = format!("`{}`: ", path.display());
+        assert!(refusal.to_string().starts_with(&wanted), "{refusal}");
+    }
+}

@@ -6,21 +6,18 @@
 //!
 //! The ids of special tokens come from the files, because a small vocabulary has different ones.
 
-use std::fs;
-use std::panic;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use jobs::refusal::Refusal;
 use regex::Regex;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use tokenizers::Tokenizer;
 
 use crate::cache::Cache;
-use crate::error::{in_file, input, lacks, not_json, refuse};
+use crate::error::{input, lacks, refuse};
 use crate::gr00t::processor::template::ChatTemplate;
 use crate::json::Document;
+use crate::tokens::TextTokenizer;
 
 /// The template's placeholder for a picture; it is repeated for each of the picture's tokens.
 const IMAGE_PAD: &str = "<|image_pad|>";
@@ -46,8 +43,7 @@ type InstructionKey = (String, Vec<usize>);
 #[derive(Debug)]
 pub struct Prompts {
     template: ChatTemplate,
-    tokenizer: Tokenizer,
-    path: PathBuf,
+    tokenizer: TextTokenizer,
     image_id: i64,
     /// The id that pads prompts on the left.
     pub padding_id: i64,
@@ -71,18 +67,13 @@ impl Prompts {
         if !path.is_file() {
             return Err(lacks(dir, "`tokenizer.json`"));
         }
-        let tokenizer = parse_tokenizer(&path, &fs::read(&path).map_err(in_file(&path))?)?;
-        let id = |token: &str| match tokenizer.token_to_id(token) {
-            Some(id) => Ok(i64::from(id)),
-            None => Err(refuse(&path, format!("it has no token `{token}`"))),
-        };
+        let tokenizer = TextTokenizer::read(&path)?;
         let padding = padding(&dir.join("tokenizer_config.json"))?;
-        let (image_id, padding_id) = (id(IMAGE_PAD)?, id(&padding)?);
+        let (image_id, padding_id) = (tokenizer.id(IMAGE_PAD)?, tokenizer.id(&padding)?);
         check_image_id(&dir.join("config.json"), image_id)?;
         let prompts = Self {
             template: ChatTemplate::read(dir)?,
             tokenizer,
-            path,
             image_id,
             padding_id,
             formalize,
@@ -128,14 +119,14 @@ impl Prompts {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.get_or_try(key, || {
             let text = self.expand(instruction, image_tokens)?;
-            let ids = encode(&self.tokenizer, &self.path, &text)?;
+            let ids = self.tokenizer.encode(&text)?;
             let found = ids.iter().filter(|id| **id == self.image_id).count();
             let wanted: usize = image_tokens.iter().sum();
             if found != wanted {
                 let reason = format!(
                     "a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}"
                 );
-                return Err(refuse(&self.path, reason));
+                return Err(refuse(&self.tokenizer.path, reason));
             }
             let size = prompt_bytes(instruction, image_tokens, &ids);
             Ok((ids.into(), size.max(REMEMBERED_BYTES / REMEMBERED)))
@@ -160,24 +151,6 @@ fn formalize(text: &str) -> String {
     PUNCTUATION
         .replace_all(&text.to_lowercase(), "")
         .into_owned()
-}
-
-fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, Refusal> {
-    let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| {
-        tokenizer.encode_fast(text, true)
-    }));
-    let encoding = encoding.map_err(|_| refuse(path, "its tokenizer panics at a prompt"))?;
-    let encoding = encoding.map_err(|err| refuse(path, err))?;
-    Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
-}
-
-/// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
-/// that are not even JSON.
-fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, Refusal> {
-    serde_json::from_slice::<IgnoredAny>(bytes).map_err(not_json(path))?;
-    let made = panic::catch_unwind(|| Tokenizer::from_bytes(bytes));
-    let made = made.map_err(|_| refuse(path, "it is not a tokenizer that can be read"))?;
-    made.map_err(|err| refuse(path, err))
 }
 
 /// The `pad_token` of a tokenizer configuration.
@@ -217,8 +190,6 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use rig::hostile::Target;
-
     use super::*;
 
     #[test]
@@ -241,25 +212,5 @@ mod tests {
             prompt_bytes(&"x".repeat(1000), &[64; 3], &[7; 500]),
             1000 + 3 * 8 + 500 * 8
         );
-    }
-
-    #[test]
-    fn hostile_tokenizer() {
-        let path = Path::new("tokenizer.json");
-        Target::new("tokenizer")
-            .longest(8192)
-            .one_in(100)
-            .run(|input| {
-                let tokenizer =
-                    parse_tokenizer(path, input).map_err(|err| err.to_string().len())?;
-                let encoding = encode(
-                    &tokenizer,
-                    path,
-                    "open the drawer, <|image_pad|> aaaaaaaaaaaaaaaaaaaaaaaaaaaaa! \u{e9}\u{1f600}",
-                );
-                encoding
-                    .map(|ids| ids.len())
-                    .map_err(|err| err.to_string().len())
-            });
     }
 }
