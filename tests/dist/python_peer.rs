@@ -22,10 +22,9 @@ fn talk(store: &Store) {
     part.set("empty", b"").unwrap();
     let large: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
     part.set("large", &large).unwrap();
-    let keys = ["one".to_owned(), "none".to_owned(), "two".to_owned()];
     part.wait_all(&["one", "two"], PATIENCE).unwrap();
-    let found = part.find(&keys).unwrap();
-    assert_eq!(found, [Some(b"1".to_vec()), None, Some(Vec::new())]);
+    let found = part.multi_get(&["one", "none", "two"]).unwrap();
+    assert_eq!(found, [&b"1"[..], b"", b""]);
     let missing = part.wait("none", Duration::from_millis(100));
     assert!(missing.unwrap_err().is_missing());
     assert_eq!(part.add("count", -2).unwrap(), 5);

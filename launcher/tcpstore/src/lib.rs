@@ -25,7 +25,6 @@ mod connect;
 mod connection;
 mod error;
 pub mod limits;
-pub mod memory;
 mod reply;
 mod server;
 mod store;

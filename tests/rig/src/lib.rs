@@ -17,12 +17,14 @@
 //! * [`disk`]: small file systems.
 //! * [`threads`]: which threads of a launcher a signal would end.
 //! * [`cases`]: cases in text files. [`hostile`]: mutated inputs for parsers.
+//! * [`memory_store`]: a store for ranks that are threads, which counts what they ask.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod cases;
 pub mod disk;
 pub mod hostile;
+pub mod memory_store;
 pub mod need;
 pub mod net;
 pub mod process;

@@ -20,7 +20,7 @@ use crate::wire::{StoreRequest, wire_keys};
 /// Time limit for an answer: a busy machine may delay the process that serves the store.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Keys in one request of [`Store::find`].
+/// Keys in one request of [`Store::multi_get`].
 const AT_ONCE: usize = 1024;
 
 /// Whoever answers requests: a server at the other end of a connection, or a table in memory.
@@ -197,16 +197,20 @@ impl Store {
         Ok(reply == Some(StoreReply::Exist(true)))
     }
 
-    /// Returns the values of these keys, in their order, with one request. All of them must have a
-    /// value.
+    /// Returns the values that these keys have now, in their order, empty where a key has none. It
+    /// needs a request for each 1 024 keys.
     ///
     /// # Errors
     /// Returns an error if the store is lost.
     pub fn multi_get<S: AsRef<str>>(&self, keys: &[S]) -> Result<Vec<Vec<u8>>, StoreError> {
-        let keys = self.wire_all(keys);
-        let keys = keys.iter().map(Vec::as_slice).collect();
-        let reply = self.ask(&StoreRequest::MultiGet { keys })?;
-        self.expected(reply.and_then(StoreReply::into_values))
+        let mut values = Vec::with_capacity(keys.len());
+        for part in keys.chunks(AT_ONCE) {
+            let keys = self.wire_all(part);
+            let keys = keys.iter().map(Vec::as_slice).collect();
+            let reply = self.ask(&StoreRequest::MultiGet { keys })?;
+            values.extend(self.expected(reply.and_then(StoreReply::into_values))?);
+        }
+        Ok(values)
     }
 
     /// Waits at most `wait` until `key` has a value.
@@ -239,34 +243,6 @@ impl Store {
     pub fn delete(&self, key: &str) -> Result<bool, StoreError> {
         let key = &self.wire(key);
         Ok(self.number(&StoreRequest::Delete { key })? == 1)
-    }
-
-    /// Returns the values of those keys that have one now, in order of the keys. It needs two
-    /// requests for each 1 024 keys, and some more around each key without a value.
-    ///
-    /// # Errors
-    /// Returns an error if the store is lost.
-    pub fn find(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let mut found = Vec::with_capacity(keys.len());
-        for part in keys.chunks(AT_ONCE) {
-            self.halve(part, &mut found)?;
-        }
-        Ok(found)
-    }
-
-    /// Adds the values to `found`; halves `keys` around those that have none.
-    fn halve(&self, keys: &[String], found: &mut Vec<Option<Vec<u8>>>) -> Result<(), StoreError> {
-        if self.check_all(keys)? {
-            found.extend(self.multi_get(keys)?.into_iter().map(Some));
-            return Ok(());
-        }
-        if keys.len() <= 1 {
-            found.push(None);
-            return Ok(());
-        }
-        let (first, rest) = keys.split_at(keys.len() / 2);
-        self.halve(first, found)?;
-        self.halve(rest, found)
     }
 
     fn wire(&self, key: &str) -> Vec<u8> {

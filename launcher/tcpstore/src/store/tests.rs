@@ -23,6 +23,7 @@ fn every_request_of_one_client_is_answered_and_another_sees_it() {
     assert_eq!(client.get("a/x", WAIT).unwrap(), b"\0v\xff!");
     let keys = ["x", "y", "z"].map(str::to_owned);
     assert!(part.check_all(&keys[..2]).unwrap() && !part.check_all(&keys).unwrap());
+    assert!(part.multi_get(&keys).unwrap() == [&b"\0v\xff!"[..], b"", b""]);
     let early = part.wait_all(&keys, Duration::from_millis(50));
     assert!(early.unwrap_err().is_missing());
     client.set("a/z", &large).unwrap();

@@ -98,7 +98,7 @@ fn enter(addr: &StoreAddr, prefix: &str, timeout: Duration) -> Result<Store, Sto
 }
 
 fn request(store: &Store, op: &LeaseOp) -> Result<LeaseReply, StoreError> {
-    let find = |keys: &[LeaseKey]| store.find(&names(keys));
+    let find = |keys: &[LeaseKey]| store.multi_get(&names(keys));
     Ok(match op {
         LeaseOp::Add(key, delta) => LeaseReply::Sum(store.add(&key.to_string(), *delta)?),
         LeaseOp::Swap(key, from, to) => {
@@ -109,7 +109,7 @@ fn request(store: &Store, op: &LeaseOp) -> Result<LeaseReply, StoreError> {
         LeaseOp::Sums(keys) => LeaseReply::Sums(find(keys)?.into_iter().map(sum).collect()),
         LeaseOp::Holds(keys) => {
             let found = keys.iter().zip(find(keys)?);
-            let holds = found.map(|(key, text)| hold(*key, &text.unwrap_or_default()));
+            let holds = found.map(|(key, text)| hold(*key, &text));
             LeaseReply::Holds(holds.collect::<Result<_, _>>()?)
         }
         LeaseOp::AreThere(keys) => LeaseReply::AreThere(store.check_all(&names(keys))?),
@@ -121,8 +121,8 @@ fn names(keys: &[LeaseKey]) -> Vec<String> {
 }
 
 /// Returns the value of a counter, which the store has as text.
-fn sum(text: Option<Vec<u8>>) -> i64 {
-    let text = String::from_utf8(text.unwrap_or_default());
+fn sum(text: Vec<u8>) -> i64 {
+    let text = String::from_utf8(text);
     text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 

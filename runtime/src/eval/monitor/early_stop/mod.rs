@@ -179,9 +179,8 @@ impl EarlyStop {
             new.extend((read..told).map(|number| (rank, batches.0, number)));
         }
         let keys: Vec<_> = new.iter().map(|it| batch_key(it.0, it.1, it.2)).collect();
-        for ((rank, pid, number), batch) in new.into_iter().zip(store.find(&keys)?) {
-            let batch = serde_json::from_slice(&batch.unwrap_or_default());
-            let batch: Vec<Outcome> = batch.unwrap_or_default();
+        for ((rank, pid, number), batch) in new.into_iter().zip(store.multi_get(&keys)?) {
+            let batch: Vec<Outcome> = serde_json::from_slice(&batch).unwrap_or_default();
             let judge = self.judge.iter_mut();
             judge.for_each(|judge| batch.iter().for_each(|it| judge.add(it.0, it.1, it.2)));
             self.read.insert((rank, pid), number + 1);

@@ -114,8 +114,8 @@ pub fn labels(
             Err(err) => return Err(err),
         }
     }
-    let found = store.find(&keys)?.into_iter();
-    let others = found.map(|text| text.and_then(|text| serde_json::from_slice(&text).ok()));
+    let found = store.multi_get(&keys)?.into_iter();
+    let others = found.map(|text| serde_json::from_slice(&text).ok());
     Ok([Some(own)].into_iter().chain(others).collect())
 }
 
@@ -165,12 +165,10 @@ fn small(
     let pieces = |rank: usize| labels[rank].as_ref().map_or(0, PartLabel::pieces);
     let keys = |rank| (0..pieces(rank)).map(move |i| piece_key(rank, i));
     let keys: Vec<_> = ranks.clone().flat_map(keys).collect();
-    let mut found = store.find(&keys)?.into_iter();
+    let mut found = store.multi_get(&keys)?.into_iter();
     let part = |rank: usize| {
         let pieces: Vec<_> = found.by_ref().take(pieces(rank)).collect();
-        let label = labels[rank].as_ref()?;
-        let pieces: Vec<Vec<u8>> = pieces.into_iter().collect::<Option<_>>()?;
-        let part = pieces.concat();
+        let (label, part) = (labels[rank].as_ref()?, pieces.concat());
         label.fits(&part).then_some(part)
     };
     Ok(ranks.map(part).collect())
@@ -180,10 +178,10 @@ fn small(
 fn large(store: &Store, rank: usize, label: &PartLabel) -> Result<Option<Vec<u8>>, StoreError> {
     let mut part = Vec::new();
     for i in 0..label.pieces() {
-        let Some(Some(piece)) = store.find(&[piece_key(rank, i)])?.pop() else {
-            return Ok(None);
-        };
-        part.extend(piece);
+        match store.multi_get(&[piece_key(rank, i)])?.pop() {
+            Some(piece) if !piece.is_empty() => part.extend(piece),
+            _ => return Ok(None),
+        }
     }
     Ok(label.fits(&part).then_some(part))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use tcpstore::memory::MemoryStore;
+use rig::memory_store::MemoryStore;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use jobs::samples;
-use tcpstore::memory::MemoryStore;
+use rig::memory_store::MemoryStore;
 
 use super::*;
 use crate::clock::now;

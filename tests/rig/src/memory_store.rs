@@ -1,14 +1,12 @@
-//! A store in memory, for tests: it counts what is asked of it, and waits for nothing.
+//! A store in memory: it counts what is asked of it, and waits for nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::error::StoreError;
-use crate::reply::StoreReply;
-use crate::store::{Ask, Store};
-use crate::table::{Answer, StoreTable};
-use crate::wire::StoreRequest;
+use tcpstore::table::{Answer, StoreTable};
+use tcpstore::wire::StoreRequest;
+use tcpstore::{Ask, Store, StoreError, StoreReply};
 
 /// A store in memory that counts requests and their bytes.
 #[derive(Debug, Default)]
