@@ -52,7 +52,12 @@ pub enum ServerAction {
     /// Report that the server has failed and will be restarted.
     Promise(ServerFailure, Restart),
     /// Report that the server has failed for good: the launch fails with it.
-    GiveUp(ServerFailure, GiveUpReason),
+    GiveUp {
+        /// Its last failure.
+        cause: ServerFailure,
+        /// Whether it has ever been healthy, and has used up its restarts.
+        has_worked: bool,
+    },
     /// Report that the server does not end even after SIGKILL.
     Abandon,
 }
@@ -60,21 +65,14 @@ pub enum ServerAction {
 /// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerFailure {
-    /// The server exited.
+    /// The server exited after it had been healthy.
     Exited(Exit),
-    /// The server had not answered for this long, and was stopped.
-    Silent(Duration),
+    /// The server exited before it had answered.
+    NeverAnswered(Exit),
+    /// The server had not answered in time, and was stopped.
+    Silent,
     /// The program could not be executed.
     NotStarted,
-}
-
-/// The reason why the server is not restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GiveUpReason {
-    /// It has never been healthy.
-    NeverWorked,
-    /// It has used up its restarts.
-    Spent,
 }
 
 /// The state of one server.
@@ -101,16 +99,11 @@ enum State {
         until: Instant,
     },
     Ending {
-        then: AfterEnd,
+        /// Why it is ended, if it may be tried again.
+        cause: Option<ServerFailure>,
         patience: StopDeadline,
     },
     Over,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AfterEnd {
-    Over,
-    Retry(ServerFailure),
 }
 
 impl<'a> ServerMachine<'a> {
@@ -168,18 +161,18 @@ impl<'a> ServerMachine<'a> {
                 self.failed(ServerFailure::NotStarted, Duration::ZERO, now)
             }
             (Starting { .. }, Exited(exit)) => {
-                self.failed(ServerFailure::Exited(exit), Duration::ZERO, now)
+                self.failed(ServerFailure::NeverAnswered(exit), Duration::ZERO, now)
             }
             (Healthy { since }, Exited(exit)) => {
                 self.failed(ServerFailure::Exited(exit), now - since, now)
             }
             (Starting { .. }, Deadline) => self.silent(now),
-            (Ending { then, .. }, Exited(_)) => match then {
-                AfterEnd::Over => self.over(),
-                AfterEnd::Retry(cause) => self.failed(cause, Duration::ZERO, now),
+            (Ending { cause, .. }, Exited(_)) => match cause {
+                None => self.over(),
+                Some(cause) => self.failed(cause, Duration::ZERO, now),
             },
-            (Ending { then, patience }, Deadline) => match patience {
-                StopDeadline::KillAt(_) => self.kill(then, now),
+            (Ending { cause, patience }, Deadline) => match patience {
+                StopDeadline::KillAt(_) => self.kill(cause, now),
                 StopDeadline::GiveUpAt(_) => {
                     self.state = State::Over;
                     Some(ServerAction::Abandon)
@@ -187,15 +180,15 @@ impl<'a> ServerMachine<'a> {
             },
             (Pausing { .. }, EndIsNear | Stop | Kill) | (Idle, Stop) => self.over(),
             (Starting { .. } | Healthy { .. }, Stop | Kill) if is_guest => self.over(),
-            (Starting { .. } | Healthy { .. }, Stop) => self.end(AfterEnd::Over, now),
+            (Starting { .. } | Healthy { .. }, Stop) => self.end(None, now),
             (Ending { patience, .. }, Stop) => {
-                let then = AfterEnd::Over;
-                self.state = Ending { then, patience };
+                self.state = Ending {
+                    cause: None,
+                    patience,
+                };
                 None
             }
-            (Starting { .. } | Healthy { .. } | Ending { .. }, Kill) => {
-                self.kill(AfterEnd::Over, now)
-            }
+            (Starting { .. } | Healthy { .. } | Ending { .. }, Kill) => self.kill(None, now),
             (_, EndIsNear) => {
                 self.is_ending = true;
                 None
@@ -214,26 +207,22 @@ impl<'a> ServerMachine<'a> {
     }
 
     fn silent(&mut self, now: Instant) -> Option<ServerAction> {
-        let cause = ServerFailure::Silent(self.plan.server.start_timeout.0);
+        let cause = ServerFailure::Silent;
         match self.plan.role {
-            ServerRole::Host => self.end(AfterEnd::Retry(cause), now),
+            ServerRole::Host => self.end(Some(cause), now),
             ServerRole::Guest => self.failed(cause, Duration::ZERO, now),
         }
     }
 
-    fn end(&mut self, then: AfterEnd, now: Instant) -> Option<ServerAction> {
-        self.state = State::Ending {
-            then,
-            patience: StopDeadline::KillAt(now + self.plan.server.stop_timeout.0),
-        };
+    fn end(&mut self, cause: Option<ServerFailure>, now: Instant) -> Option<ServerAction> {
+        let patience = StopDeadline::KillAt(now + self.plan.server.stop_timeout.0);
+        self.state = State::Ending { cause, patience };
         Some(ServerAction::Send(libc::SIGTERM))
     }
 
-    fn kill(&mut self, then: AfterEnd, now: Instant) -> Option<ServerAction> {
-        self.state = State::Ending {
-            then,
-            patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
-        };
+    fn kill(&mut self, cause: Option<ServerFailure>, now: Instant) -> Option<ServerAction> {
+        let patience = StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE);
+        self.state = State::Ending { cause, patience };
         Some(ServerAction::Send(libc::SIGKILL))
     }
 
@@ -246,14 +235,11 @@ impl<'a> ServerMachine<'a> {
         if self.is_ending {
             return self.over();
         }
-        let restart = self.has_worked.then(|| self.budget.take(life)).flatten();
+        let has_worked = self.has_worked;
+        let restart = has_worked.then(|| self.budget.take(life)).flatten();
         let Some(restart) = restart else {
             self.state = State::Over;
-            let why = match self.has_worked {
-                true => GiveUpReason::Spent,
-                false => GiveUpReason::NeverWorked,
-            };
-            return Some(ServerAction::GiveUp(cause, why));
+            return Some(ServerAction::GiveUp { cause, has_worked });
         };
         self.state = State::Pausing {
             until: now + restart.after,

@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::select;
 use tokio::time::sleep_until;
 
-use crate::model_server::machine::{
-    GiveUpReason, ServerAction, ServerEvent, ServerFailure, ServerMachine,
-};
+use crate::model_server::machine::{ServerAction, ServerEvent, ServerFailure, ServerMachine};
 use crate::model_server::probe::{HealthProbe, ask};
 use crate::model_server::process::ServerProcess;
 use crate::plan::{ServerPlan, ServerRole};
@@ -48,8 +46,6 @@ pub struct SupervisedServer<'a> {
     process: Option<ServerProcess>,
     probe: Option<HealthProbe>,
     progress_at: Instant,
-    /// Whether it has been healthy since its last start.
-    was_healthy: bool,
     /// The last probe's error when its start timed out.
     unanswered: String,
 }
@@ -63,7 +59,6 @@ impl<'a> SupervisedServer<'a> {
             process: None,
             probe: None,
             progress_at: now(),
-            was_healthy: false,
             unanswered: String::new(),
         }
     }
@@ -141,7 +136,7 @@ impl<'a> SupervisedServer<'a> {
     /// Checks whether the server has exited, and if so ends its leftovers.
     pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Option<News> {
         let process = self.process.as_mut()?;
-        let exit = process.exited()?;
+        let (exit, _) = process.leader.peek()?;
         process.kill_leftovers(leftovers, ranks);
         self.probe = None;
         self.on(ServerEvent::Exited(exit))
@@ -176,7 +171,7 @@ impl<'a> SupervisedServer<'a> {
         match action {
             ServerAction::Start => return self.start(),
             ServerAction::Ready(after) => {
-                (self.probe, self.was_healthy) = (None, true);
+                self.probe = None;
                 say::info(format_args!(
                     "model server: {} answers after {} s",
                     self.plan.server.health,
@@ -186,7 +181,7 @@ impl<'a> SupervisedServer<'a> {
             }
             ServerAction::Send(signal) => {
                 if let Some(process) = &self.process {
-                    process.signal(signal);
+                    process.leader.signal(signal);
                 }
             }
             ServerAction::Promise(cause, restart) => {
@@ -195,11 +190,13 @@ impl<'a> SupervisedServer<'a> {
                 say::warning(format_args!("{}; {restart}", self.failure(cause)));
                 self.say_last_lines();
             }
-            ServerAction::GiveUp(cause, loss) => {
-                let why = match loss {
-                    GiveUpReason::NeverWorked => self.failure(cause),
-                    GiveUpReason::Spent => format!("{}; no restart is left", self.failure(cause)),
+            ServerAction::GiveUp { cause, has_worked } => {
+                let restarts = if has_worked {
+                    "; no restart is left"
+                } else {
+                    ""
                 };
+                let why = format!("{}{restarts}", self.failure(cause));
                 say::error(&why);
                 self.say_last_lines();
                 return Some(News::Failed(why));
@@ -216,7 +213,6 @@ impl<'a> SupervisedServer<'a> {
 
     fn start(&mut self) -> Option<News> {
         self.reap();
-        self.was_healthy = false;
         let server = &self.plan.server;
         match ServerProcess::start(self.plan) {
             Ok(process) => {
@@ -266,11 +262,13 @@ impl<'a> SupervisedServer<'a> {
     fn failure(&self, cause: ServerFailure) -> String {
         let (name, health) = (self.name(), &self.plan.server.health);
         match cause {
-            ServerFailure::Exited(exit) if self.was_healthy => format!("{name} {exit}"),
-            ServerFailure::Exited(exit) => format!("{name} {exit} before {health} had answered"),
-            ServerFailure::Silent(time) => format!(
+            ServerFailure::Exited(exit) => format!("{name} {exit}"),
+            ServerFailure::NeverAnswered(exit) => {
+                format!("{name} {exit} before {health} had answered")
+            }
+            ServerFailure::Silent => format!(
                 "{name} was ended: {health} had not answered after {} s ({})",
-                time.as_secs(),
+                self.plan.server.start_timeout.0.as_secs(),
                 self.unanswered
             ),
             ServerFailure::NotStarted => format!("{name} could not be started"),

@@ -17,7 +17,6 @@ use nix::unistd::Pid;
 use crate::logs::lines::last_lines;
 use crate::plan::ServerPlan;
 use crate::process::command::{ChildCommand, ChildEnvironment, ChildOutput};
-use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Spared, Whose};
 use crate::process::rank::RankProcess;
 use crate::say;
@@ -38,7 +37,8 @@ const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2; read -r nothing; kill 
 /// The process of a started server.
 #[derive(Debug)]
 pub struct ServerProcess {
-    leader: RankProcess,
+    /// The process that was started.
+    pub leader: RankProcess,
     /// `None` if there is no shell; then the server's descendants may outlive a launcher that is
     /// killed.
     guard: Option<Guard>,
@@ -80,16 +80,6 @@ impl ServerProcess {
             pids: pids.into_iter().flatten().collect(),
             mark: mark(),
         }
-    }
-
-    /// Checks whether it has exited.
-    pub fn exited(&mut self) -> Option<Exit> {
-        self.leader.peek().map(|(exit, _)| exit)
-    }
-
-    /// Sends a signal to its process group.
-    pub fn signal(&self, signal: i32) {
-        self.leader.signal(signal);
     }
 
     /// Kills the leftovers of the exited server. Returns the number of living processes.
