@@ -154,8 +154,8 @@ fn say_how_to_go_on(eval: &EvalPlan, words: &[OsString], took: Duration, end: La
 /// another node.
 fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: LaunchEnd) {
     let is_resumed = |eval: &&EvalPlan| match end {
-        LaunchEnd::LeftOut | LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. } => true,
-        LaunchEnd::FailedElsewhere => !verdict::is_complete(eval),
+        LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. } => true,
+        LaunchEnd::Incomplete => !verdict::is_complete(eval),
         LaunchEnd::Succeeded | LaunchEnd::Failed | LaunchEnd::NotStarted => false,
     };
     let eval = plan.eval.as_ref().filter(is_resumed);
@@ -203,10 +203,9 @@ fn run(
     let end = agent::launch(plan, &mut lock, runtime, signals);
     if end != LaunchEnd::Succeeded {
         verdict::write_report(eval, &lock);
-    }
-    let end = verdict::with_page(eval, end);
-    if end == LaunchEnd::LeftOut {
+    } else if verdict::is_left_out(eval) {
         say::error("ended early, as asked on its page");
+        return Ok(LaunchEnd::Incomplete);
     }
     Ok(end)
 }

@@ -67,18 +67,11 @@ pub fn of_refusal(cli: &Cli, code: ExitCode) -> ExitCode {
     }
 }
 
-/// Returns how an evaluation has ended whose launch has ended like this: a user may have left out a
-/// part of it on its page, which is no failure of a rank.
-pub fn with_page(eval: &EvalPlan, end: LaunchEnd) -> LaunchEnd {
-    if end != LaunchEnd::Succeeded || eval.page.is_none() {
-        return end;
-    }
-    match report(eval) {
-        Some(report) if !report.complete() && report.lacks_only_what_was_asked() => {
-            LaunchEnd::LeftOut
-        }
-        _ => end,
-    }
+/// Returns whether an evaluation whose ranks have succeeded lacks what a user has left out on its
+/// page.
+pub fn is_left_out(eval: &EvalPlan) -> bool {
+    let report = eval.page.as_ref().and_then(|_| report(eval));
+    report.is_some_and(|report| !report.complete() && report.lacks_only_what_was_asked())
 }
 
 /// Returns whether the report of an evaluation lacks no episode.

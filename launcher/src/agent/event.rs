@@ -110,14 +110,11 @@ pub enum GroupAction {
 pub enum LaunchEnd {
     /// Every rank exited with code 0.
     Succeeded,
-    /// Every rank exited with code 0, and the evaluation lacks what a user has left out on its page.
-    /// The driver does not know this end.
-    LeftOut,
     /// A rank failed and had no restart left.
     Failed,
-    /// The ranks here were stopped because the launch has failed on another node, or because that
-    /// node was stopped or lost.
-    FailedElsewhere,
+    /// No rank of this node has failed, but the launch lacks something: it has failed on another
+    /// node, that node was stopped or lost, or a user left out a part of the evaluation on its page.
+    Incomplete,
     /// A rank could not be started.
     NotStarted,
     /// A listed signal stopped the launch in an orderly way.
@@ -148,8 +145,8 @@ impl LaunchEnd {
     /// Returns why other nodes that need this one cannot go on.
     pub fn reason(self) -> Option<String> {
         match self {
-            LaunchEnd::Succeeded | LaunchEnd::LeftOut => None,
-            LaunchEnd::Failed | LaunchEnd::FailedElsewhere | LaunchEnd::NotStarted => {
+            LaunchEnd::Succeeded => None,
+            LaunchEnd::Failed | LaunchEnd::Incomplete | LaunchEnd::NotStarted => {
                 Some("the launcher has failed".to_owned())
             }
             LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => Some(format!(

@@ -23,6 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, NodePlace, RoleInfo, assign};
+use crate::rendezvous::state::RendezvousClosed;
 use crate::rendezvous::stores::StoreEndpoint;
 use crate::rendezvous::{LaunchFacts, Notice, RendezvousCommand, leave};
 use tcpstore::{StoreClient, StoreError};
@@ -243,8 +244,9 @@ impl StaticNode<'_> {
                 // A torchrun takes part, which does not know of it.
                 RendezvousCommand::LostRank { .. } => {}
                 RendezvousCommand::Done => {
+                    let succeeded = Notice::Over(RendezvousClosed::Succeeded);
                     tokio::select! {
-                        () = self.exit_barrier() => drop(notices.send(Notice::Succeeded)),
+                        () = self.exit_barrier() => drop(notices.send(succeeded)),
                         () = leave(commands) => return Ok(()),
                     }
                 }

@@ -30,7 +30,7 @@ use crate::plan::{Backend, LaunchPlan, RendezvousPlan};
 use crate::rendezvous::fixed::StaticNode;
 use crate::rendezvous::place::{Master, NodePlace};
 use crate::rendezvous::shared::SharedRendezvous;
-use crate::rendezvous::state::NodeFailure;
+use crate::rendezvous::state::{NodeFailure, RendezvousClosed};
 use crate::rendezvous::stores::StoreEndpoint;
 
 /// How long the end of a launch is delayed so that the other nodes can learn about it.
@@ -109,8 +109,8 @@ pub enum RendezvousCommand {
         /// The rank and its exit, as text for the other nodes.
         failure: String,
     },
-    /// Announce that all ranks of this node have succeeded; [`Notice::Succeeded`] follows when
-    /// those of all other nodes have too.
+    /// Announce that all ranks of this node have succeeded; [`Notice::Over`] follows when those of
+    /// all other nodes have too.
     Done,
     /// Leave for good.
     Leave {
@@ -128,10 +128,8 @@ pub enum Notice {
     Joined(NodePlace),
     /// The round is over for this reason: end the ranks and join again.
     Changed(String),
-    /// All ranks of all nodes have succeeded.
-    Succeeded,
-    /// The launch has failed on another node, for this reason.
-    Failed(String),
+    /// The launch is over on all nodes: all ranks have succeeded, or it has failed on another one.
+    Over(RendezvousClosed),
     /// The rendezvous has ended with this error.
     Lost(anyhow::Error),
     /// This node has left.

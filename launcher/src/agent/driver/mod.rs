@@ -345,8 +345,8 @@ impl<'a> LaunchDriver<'a> {
         };
         Event::of_state(state).record(&self.round);
         match end {
-            LaunchEnd::Succeeded | LaunchEnd::LeftOut | LaunchEnd::NotStarted => {}
-            LaunchEnd::Failed | LaunchEnd::FailedElsewhere => self.report(),
+            LaunchEnd::Succeeded | LaunchEnd::NotStarted => {}
+            LaunchEnd::Failed | LaunchEnd::Incomplete => self.report(),
             LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => {
                 say::error(format_args!(
                     "Process {} got signal: {signal}",

@@ -10,6 +10,7 @@ use crate::events::Event;
 use crate::model_server::SupervisedServer;
 use crate::rendezvous::Notice;
 use crate::rendezvous::place::NodePlace;
+use crate::rendezvous::state::RendezvousClosed;
 use crate::say::{self, Level};
 
 impl LaunchDriver<'_> {
@@ -30,8 +31,10 @@ impl LaunchDriver<'_> {
                     GroupEvent::Changed
                 })
             }
-            Notice::Succeeded => Some(GroupEvent::Over(LaunchEnd::Succeeded)),
-            Notice::Failed(why) => {
+            Notice::Over(RendezvousClosed::Succeeded) => {
+                Some(GroupEvent::Over(LaunchEnd::Succeeded))
+            }
+            Notice::Over(RendezvousClosed::Failed(why)) => {
                 // A rank that was lost here has been reported.
                 if self.group.has_lost_ranks() {
                     return Some(GroupEvent::Over(LaunchEnd::Failed));
@@ -39,11 +42,11 @@ impl LaunchDriver<'_> {
                 let line = format_args!("the launch has failed on {why}");
                 self.say_of_others(Level::Error, line);
                 self.ended_by_others = true;
-                Some(GroupEvent::Over(LaunchEnd::FailedElsewhere))
+                Some(GroupEvent::Over(LaunchEnd::Incomplete))
             }
             Notice::Lost(err) => {
                 self.say_of_others(Level::Error, format_args!("{err:#}"));
-                Some(self.over(LaunchEnd::FailedElsewhere))
+                Some(self.over(LaunchEnd::Incomplete))
             }
             Notice::Left => None,
         }

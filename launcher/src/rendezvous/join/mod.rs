@@ -411,17 +411,13 @@ impl Member {
             return None;
         };
         let action = match &state.closed {
+            Some(RendezvousClosed::Succeeded) if !*is_done => None,
             // The agent knows about a failure of this node.
-            Some(RendezvousClosed::Failed(_)) if failed.is_some() => None,
-            Some(how @ RendezvousClosed::Failed(_)) => Some(JoinAction::Over {
+            Some(RendezvousClosed::Failed(_)) | None if failed.is_some() => None,
+            Some(how) => Some(JoinAction::Over {
                 how: how.clone(),
                 is_late: false,
             }),
-            Some(how @ RendezvousClosed::Succeeded) => is_done.then(|| JoinAction::Over {
-                how: how.clone(),
-                is_late: false,
-            }),
-            None if failed.is_some() => None,
             None => state
                 .broken(*round, &self.me, self.plan.max)
                 .map(JoinAction::Changed),

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::net::TcpStream;
 use tokio::select;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -29,7 +29,7 @@ use crate::rendezvous::beats::Beats;
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::{Ballot, Message};
 use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
-use crate::rendezvous::shared::stored_state::{read, seal, watch};
+use crate::rendezvous::shared::stored_state::{begin_watch, read, seal};
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
 use crate::rendezvous::state::NodeId;
 use crate::rendezvous::stores::{ONE_HOST, StoreEndpoint};
@@ -421,10 +421,9 @@ impl SharedRendezvous<'_> {
             return Err(self.lost().into());
         }
         self.watch.abort();
-        let (seen_by, seen) = unbounded_channel();
         let period = self.facts.plan.keep_alive_interval;
-        self.watch = spawn(watch(watcher, self.key.clone(), period, seen_by));
-        (self.asker, self.seen, self.beats) = (asker, seen, Beats::new(limit));
+        (self.watch, self.seen) = begin_watch(watcher, self.key.clone(), period);
+        (self.asker, self.beats) = (asker, Beats::new(limit));
         self.member.set_host(self.store_endpoint.server.is_some());
         self.hold(text, state);
         Ok(())

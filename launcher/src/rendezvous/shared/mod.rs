@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use tokio::select;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::{JoinHandle, spawn};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::plan::StorePlan;
@@ -28,7 +28,7 @@ use crate::rendezvous::beats::Beats;
 use crate::rendezvous::join::{JoinAction, JoinEvent, Member};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::shared::failover::{Failover, LOOK};
-use crate::rendezvous::shared::stored_state::{read, seal, watch};
+use crate::rendezvous::shared::stored_state::{begin_watch, read, seal};
 use crate::rendezvous::state::{NodeInfo, RendezvousClosed, RendezvousState};
 use crate::rendezvous::stores::{AgentStore, StoreEndpoint};
 use crate::rendezvous::{LaunchFacts, Notice, RendezvousCommand, leave};
@@ -91,13 +91,7 @@ impl<'a> SharedRendezvous<'a> {
         });
         let text = asker.compare_set(&key, b"", &first).await?;
         let state = read(&key, &text)?;
-        let (seen_by, seen) = unbounded_channel();
-        let watch = spawn(watch(
-            watcher,
-            key.clone(),
-            plan.keep_alive_interval,
-            seen_by,
-        ));
+        let (watch, seen) = begin_watch(watcher, key.clone(), plan.keep_alive_interval);
         let failover = Failover::open(facts, &store_endpoint, &addr, &state.launch);
         let node_info = NodeInfo {
             addr: addr.clone(),
@@ -354,10 +348,7 @@ impl<'a> SharedRendezvous<'a> {
             }
             JoinAction::Over { how, .. } => {
                 self.is_over = true;
-                match how {
-                    RendezvousClosed::Succeeded => Notice::Succeeded,
-                    RendezvousClosed::Failed(failure) => Notice::Failed(failure),
-                }
+                Notice::Over(how)
             }
             JoinAction::TimedOut { came } => return Err(self.timed_out(came)),
             JoinAction::Write(_) | JoinAction::Host { .. } | JoinAction::Left => return Ok(()),

@@ -16,7 +16,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinHandle, spawn};
 
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::state::RendezvousState;
@@ -41,17 +42,11 @@ const PUT_BACK: u64 = 1 << 20;
 
 impl SharedRendezvous<'_> {
     pub(super) async fn write(&mut self, next: RendezvousState) -> anyhow::Result<()> {
-        let desired = seal(&next);
-        let text = self
-            .asker
-            .compare_set(&self.key, &self.text, &desired)
-            .await?;
-        if text == desired {
-            let bell = bell(&self.key, next.version);
-            self.hold(desired, next);
-            return Ok(self.asker.set(&bell, b"").await?);
-        }
-        if text == self.text {
+        let before = self.text.clone();
+        let Some(text) = self.replace(&before, next).await? else {
+            return Ok(());
+        };
+        if text == before {
             // The store answers like this if the key is absent. The next event leads to the same
             // write again.
             return self.put_back(&[]).await;
@@ -62,6 +57,24 @@ impl SharedRendezvous<'_> {
             return self.put_back(&text).await;
         }
         self.take(&text)
+    }
+
+    /// Writes a state in place of `found`, and rings its bell. Returns the value after that if it is
+    /// another one.
+    async fn replace(
+        &mut self,
+        found: &[u8],
+        state: RendezvousState,
+    ) -> anyhow::Result<Option<Vec<u8>>> {
+        let desired = seal(&state);
+        let text = self.asker.compare_set(&self.key, found, &desired).await?;
+        if text != desired {
+            return Ok(Some(text));
+        }
+        let bell = bell(&self.key, state.version);
+        self.hold(desired, state);
+        self.asker.set(&bell, b"").await?;
+        Ok(None)
     }
 
     /// Adopts the state that the watch has read, unless it is older than the one that this node
@@ -115,18 +128,10 @@ impl SharedRendezvous<'_> {
             version: self.state.version + PUT_BACK,
             ..self.state.clone()
         };
-        let desired = seal(&state);
-        let text = self.asker.compare_set(&self.key, found, &desired).await?;
-        if text == desired {
-            let bell = bell(&self.key, state.version);
-            self.hold(desired, state);
-            return Ok(self.asker.set(&bell, b"").await?);
-        }
-        // If the state has vanished meanwhile, the watch reports it.
-        if text == found {
-            Ok(())
-        } else {
-            self.take(&text)
+        match self.replace(found, state).await? {
+            // If the state has vanished meanwhile, the watch reports it.
+            Some(text) if text != found => self.take(&text),
+            _ => Ok(()),
         }
     }
 }
@@ -136,12 +141,25 @@ pub(super) fn bell(key: &str, version: u64) -> String {
     format!("{key}/rrun/version/{version}")
 }
 
+/// What a watch has read.
+type Seen = Result<Vec<u8>, StoreError>;
+
+/// Starts to [`watch`] the state. Returns the task and what it reads.
+pub(super) fn begin_watch(
+    client: StoreClient,
+    key: String,
+    period: Duration,
+) -> (JoinHandle<()>, UnboundedReceiver<Seen>) {
+    let (seen_by, seen) = unbounded_channel();
+    (spawn(watch(client, key, period, seen_by)), seen)
+}
+
 /// Reads the state whenever its bell rings, and every `period` in case that a bell was never rung.
 pub(super) async fn watch(
     mut client: StoreClient,
     key: String,
     period: Duration,
-    seen: UnboundedSender<Result<Vec<u8>, StoreError>>,
+    seen: UnboundedSender<Seen>,
 ) {
     let (mut last, mut has_rung) = (None, false);
     loop {

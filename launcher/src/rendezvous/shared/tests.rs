@@ -6,6 +6,8 @@ use crate::plan::{Backend, RendezvousPlan};
 use crate::rendezvous::attend;
 use crate::rendezvous::place::NodePlace;
 use tcpstore::{ServerHandle, StoreServer};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::spawn;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -106,9 +108,16 @@ async fn both_succeed(nodes: &mut [TestNode; 2]) {
     nodes
         .iter()
         .for_each(|node| node.command(RendezvousCommand::Done));
+    all_succeed(nodes).await;
+}
+
+async fn all_succeed(nodes: &mut [TestNode; 2]) {
     for node in nodes {
         let heard = node.hears().await;
-        assert!(matches!(heard, Notice::Succeeded), "{heard:?}");
+        assert!(
+            matches!(heard, Notice::Over(RendezvousClosed::Succeeded)),
+            "{heard:?}"
+        );
     }
 }
 
@@ -126,20 +135,12 @@ async fn a_state_that_a_stranger_deletes_is_put_back() {
 #[tokio::test]
 async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
     let (_store, mut nodes, mut stranger) = launch().await;
-    nodes[0].command(RendezvousCommand::Done);
-    stranger
-        .delete_all(&[format!("/{KEY}")])
-        .await
-        .expect("deleted");
-    nodes[1].command(RendezvousCommand::Done);
-    stranger
-        .delete_all(&[format!("/{KEY}")])
-        .await
-        .expect("deleted");
-    for node in &mut nodes {
-        let heard = node.hears().await;
-        assert!(matches!(heard, Notice::Succeeded), "{heard:?}");
+    for node in &nodes {
+        node.command(RendezvousCommand::Done);
+        let deleted = stranger.delete_all(&[format!("/{KEY}")]).await;
+        deleted.expect("deleted");
     }
+    all_succeed(&mut nodes).await;
 }
 
 #[tokio::test]
