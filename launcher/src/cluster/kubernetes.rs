@@ -19,7 +19,6 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::cli::Environment;
 use crate::cluster::{Inferred, Meeting, node_note, number, unfit};
-use crate::say::Note;
 
 /// Index of the pod in its Job, set by Kubernetes.
 const INDEX: &str = "JOB_COMPLETION_INDEX";
@@ -98,14 +97,10 @@ pub fn infer(
 
 /// Infers nothing for an Indexed Job whose pods each launch on their own.
 fn alone(index: usize) -> Inferred {
-    let note = format!(
+    Inferred::with_warning(format!(
         "Kubernetes: this is pod {index} of an Indexed Job, and JOB_COMPLETIONS is not set: this \
          launch is on this pod alone; with the variable, all pods form one launch"
-    );
-    Inferred {
-        notes: vec![Note::warning(note)],
-        ..Inferred::default()
-    }
+    ))
 }
 
 /// One pod of a launch.

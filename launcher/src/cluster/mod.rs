@@ -20,6 +20,7 @@ use anyhow::anyhow;
 use jobs::count::counted;
 
 use crate::cli::{Cli, Environment};
+use crate::cluster::slurm::Step;
 use crate::node::Node;
 use crate::plan::Sender;
 use crate::say::Note;
@@ -39,7 +40,7 @@ pub struct Inferred {
     /// Number of ranks of this launcher, if it differs from torchrun's default.
     pub nproc: Option<usize>,
     /// Set if this is one of several tasks of SLURM on its node and therefore a single rank.
-    pub task: Option<Task>,
+    pub task: Option<Step>,
     /// Who sends signals to the launcher.
     pub sender: Sender,
     /// Whether the pods of a Job form the launch: Kubernetes starts failed pods again one by one,
@@ -62,31 +63,15 @@ pub struct Meeting {
     pub port: u16,
 }
 
-/// The place of a rank for which SLURM has started a launcher.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
-    /// Value of `SLURM_PROCID`.
-    pub rank: usize,
-    /// Value of `SLURM_LOCALID`.
-    pub local_rank: usize,
-    /// Value of `SLURM_NODEID`.
-    pub group_rank: usize,
-    /// Number of tasks of the step on each of its nodes.
-    pub tasks_per_node: Vec<usize>,
-    /// Whether it sees fewer GPUs than there are ranks on the node (`--gpus-per-task`). Then those
-    /// GPUs are its own, and the first of them is device 0 whatever the local rank.
-    pub has_own_devices: bool,
-}
-
-impl Task {
-    /// Returns the number of tasks of the step on this node.
-    pub fn local_world_size(&self) -> usize {
-        let tasks_here = self.tasks_per_node.get(self.group_rank);
-        tasks_here.copied().unwrap_or(1)
-    }
-}
-
 impl Inferred {
+    /// Infers nothing, with a reason.
+    fn with_warning(text: String) -> Inferred {
+        Inferred {
+            notes: vec![Note::warning(text)],
+            ..Inferred::default()
+        }
+    }
+
     /// Returns the time between SIGTERM and SIGKILL, unless an option or a variable says it.
     pub fn shutdown_timeout(&self) -> Option<Duration> {
         let is_killed = self.sender != Sender::Anyone || self.nodes_return;
@@ -103,13 +88,13 @@ pub fn infer(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<Inferr
     let given = cli.is_given("nproc-per-node");
     let nproc = given.then_some(cli.nproc_per_node.as_str());
     let place = match cli.slurm.as_str() {
-        "off" => Ok(slurm::Place::Outside),
+        "off" => Ok(None),
         _ => slurm::Place::read(env),
     };
     match (place, cli.has_rendezvous_option()) {
-        (Ok(slurm::Place::Outside), _) => {}
-        (Ok(place), false) => return place.infer(env, nproc),
-        (Ok(place), true) => return Ok(place.beside(cli)),
+        (Ok(None), _) => {}
+        (Ok(Some(place)), false) => return place.infer(env, nproc),
+        (Ok(Some(place)), true) => return Ok(place.beside(cli)),
         (Err(err), false) => return Err(said(&err, "SLURM", "slurm")),
         (Err(_), true) => return Ok(Inferred::default()),
     }

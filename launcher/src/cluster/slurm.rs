@@ -11,7 +11,7 @@
 //!
 //! With one task per node, each launcher starts the ranks of its node. With more tasks than nodes,
 //! each task is a rank: its launcher joins as a node with one rank, so that the store, failures and
-//! the end of the launch work as usual, and [`Task`] has the rank's real place: `LOCAL_RANK`,
+//! the end of the launch work as usual, and [`Step`] has the rank's real place: `LOCAL_RANK`,
 //! `LOCAL_WORLD_SIZE`, `GROUP_RANK`.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use jobs::count::counted;
 
 use crate::cli::{Cli, Environment};
 use crate::cluster::hostlist::{self, counts};
-use crate::cluster::{Inferred, Meeting, Task, node_note, number, unfit};
+use crate::cluster::{Inferred, Meeting, node_note, number, unfit};
 use crate::plan::Sender;
 use crate::say::Note;
 
@@ -41,8 +41,6 @@ const PORTS_A_JOB: u64 = 8;
 /// The place of this process in SLURM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Not in a job.
-    Outside,
     /// In the shell that `salloc` starts.
     Shell(Job),
     /// In the batch script, or started by it without `srun`.
@@ -93,16 +91,19 @@ pub struct Step {
     pub reserved_port: Option<u16>,
     /// `--distribution=arbitrary`: task 0 may be on any node.
     pub is_arbitrary: bool,
+    /// Whether the task sees fewer GPUs than there are tasks on its node (`--gpus-per-task`). Then
+    /// those GPUs are its own, and the first of them is device 0 whatever the local rank.
+    pub has_own_devices: bool,
 }
 
 impl Place {
-    /// Reads the variables.
+    /// Reads the variables; `None` outside jobs.
     ///
     /// # Errors
     /// Returns an error if the variables of a step are incomplete or contradict each other.
-    pub fn read(env: &Environment) -> anyhow::Result<Place> {
+    pub fn read(env: &Environment) -> anyhow::Result<Option<Place>> {
         let Some(id) = optional(env, "SLURM_JOB_ID")? else {
-            return Ok(Place::Outside);
+            return Ok(None);
         };
         let element = env.text("SLURM_ARRAY_JOB_ID");
         let element = element.zip(env.text("SLURM_ARRAY_TASK_ID"));
@@ -112,14 +113,14 @@ impl Place {
             restarts: optional(env, "SLURM_RESTART_COUNT")?.unwrap_or(0),
         };
         if env.has("SLURM_STEP_ID") && env.has("SLURM_STEP_NUM_NODES") && !is_of_another_step(env) {
-            return Step::read(env, job).map(Place::Step);
+            return Step::read(env, job).map(Place::Step).map(Some);
         }
         if !is_batch(env) {
-            return Ok(Place::Shell(job));
+            return Ok(Some(Place::Shell(job)));
         }
         let nnodes = optional(env, "SLURM_NNODES")?.unwrap_or(1);
         let tasks = tasks_of_batch(env);
-        Ok(Place::Batch { job, nnodes, tasks })
+        Ok(Some(Place::Batch { job, nnodes, tasks }))
     }
 
     /// Infers the options. `nproc` is `--nproc-per-node` if it was given.
@@ -130,21 +131,16 @@ impl Place {
     pub fn infer(&self, env: &Environment, nproc: Option<&str>) -> anyhow::Result<Inferred> {
         let gpus = gpus(env);
         let inferred = match self {
-            Place::Outside => Inferred::default(),
-            Place::Shell(job) => Inferred {
-                notes: vec![Note::warning(format!(
-                    "SLURM {}: this launch is on this machine alone; `srun rrun …` is on the job's \
-                     nodes",
-                    job.name()
-                ))],
-                ..Inferred::default()
-            },
+            Place::Shell(job) => Inferred::with_warning(format!(
+                "SLURM {}: this launch is on this machine alone; `srun rrun …` is on the job's nodes",
+                job.name()
+            )),
             Place::Batch { job, nnodes, tasks } => {
                 let by_tasks = tasks.map(|tasks| (tasks, "tasks per node"));
                 batch(job, *nnodes, gpus.or(by_tasks).filter(|_| nproc.is_none()))
             }
             Place::Step(step) if step.num_tasks == step.nodes.len() => step.node(gpus, nproc),
-            Place::Step(step) => step.task(gpus, nproc)?,
+            Place::Step(step) => step.task(nproc)?,
         };
         Ok(Inferred {
             sender: self.sender(),
@@ -178,7 +174,7 @@ impl Place {
         match self {
             Place::Step(_) => Sender::SlurmToStep,
             Place::Batch { .. } => Sender::SlurmToScript,
-            Place::Outside | Place::Shell(_) => Sender::Anyone,
+            Place::Shell(_) => Sender::Anyone,
         }
     }
 }
@@ -220,7 +216,7 @@ impl Job {
 
 impl Step {
     fn read(env: &Environment, job: Job) -> anyhow::Result<Step> {
-        let nnodes = required(env, "SLURM_STEP_NUM_NODES")?;
+        let nnodes: usize = required(env, "SLURM_STEP_NUM_NODES")?;
         let node_id: usize = required(env, "SLURM_NODEID")?;
         let all = |name: &str, found: usize| {
             ensure!(
@@ -237,10 +233,10 @@ impl Step {
         let found: String = required(env, name)?;
         let tasks = counts(&found).ok_or_else(|| unfit(name, &found, "a list of counts"))?;
         all(name, tasks.len())?;
-        if node_id >= nnodes {
+        let tasks_here = tasks.get(node_id).copied().ok_or_else(|| {
             let wanted = "the index of a node of this step";
-            return Err(unfit("SLURM_NODEID", &node_id.to_string(), wanted));
-        }
+            unfit("SLURM_NODEID", &node_id.to_string(), wanted)
+        })?;
         let ports = env.text("SLURM_STEP_RESV_PORTS");
         let distribution = env.text("SLURM_DISTRIBUTION").unwrap_or_default();
         Ok(Step {
@@ -254,11 +250,12 @@ impl Step {
             tasks_per_node: tasks,
             reserved_port: ports.and_then(|ports| first_port(&ports)),
             is_arbitrary: distribution.starts_with("arbitrary"),
+            has_own_devices: gpus(env).is_some_and(|(count, _)| count < tasks_here),
         })
     }
 
     /// Returns the number of tasks on this node.
-    fn tasks_here(&self) -> usize {
+    pub fn tasks_here(&self) -> usize {
         self.tasks_per_node.get(self.node_id).copied().unwrap_or(1)
     }
 
@@ -279,7 +276,7 @@ impl Step {
     }
 
     /// More tasks than nodes: each task is a rank, and its launcher joins as a node with one rank.
-    fn task(&self, gpus: Option<(usize, &str)>, nproc: Option<&str>) -> anyhow::Result<Inferred> {
+    fn task(&self, nproc: Option<&str>) -> anyhow::Result<Inferred> {
         if let Some(nproc) = nproc.filter(|nproc| nproc.trim() != "1") {
             bail!(
                 "SLURM runs {} tasks on this node and each would launch --nproc-per-node {nproc}: \
@@ -293,9 +290,8 @@ impl Step {
             "srun --distribution=arbitrary may put task 0 on any node: give --master-addr and \
              --master-port"
         );
-        let has_own_devices = gpus.is_some_and(|(count, _)| count < self.tasks_here());
         let meeting = self.meeting(self.num_tasks, self.proc_id);
-        let devices = match has_own_devices {
+        let devices = match self.has_own_devices {
             true => ", each with GPUs of its own (LOCAL_RANK=0)",
             false => "",
         };
@@ -315,13 +311,7 @@ impl Step {
             meeting: Some(meeting),
             run_id: Some(self.run_id()),
             nproc: Some(1),
-            task: Some(Task {
-                rank: self.proc_id,
-                local_rank: self.local_id,
-                group_rank: self.node_id,
-                tasks_per_node: self.tasks_per_node.clone(),
-                has_own_devices,
-            }),
+            task: Some(self.clone()),
             ..Inferred::default()
         })
     }
@@ -329,12 +319,12 @@ impl Step {
     /// Returns the meeting point on the first node, where task 0 is with every distribution but an
     /// arbitrary one.
     fn meeting(&self, nnodes: usize, node_rank: usize) -> Meeting {
-        let port = self.reserved_port;
+        let common_port = || common_port(self.job.id, self.id);
         Meeting {
             nnodes,
             node_rank,
             addr: self.nodes.first().cloned().unwrap_or_default(),
-            port: port.unwrap_or_else(|| common_port(self.job.id, self.id)),
+            port: self.reserved_port.unwrap_or_else(common_port),
         }
     }
 
@@ -358,20 +348,20 @@ fn common_port(job: u64, step: u64) -> u16 {
 }
 
 /// Returns the variables of a rank that is a task.
-pub fn variables(task: &Task, env: &Environment) -> BTreeMap<String, String> {
+pub fn variables(task: &Step, env: &Environment) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
-    set("RANK", task.rank.to_string());
-    set("ROLE_RANK", task.rank.to_string());
-    set("LOCAL_WORLD_SIZE", task.local_world_size().to_string());
-    set("GROUP_RANK", task.group_rank.to_string());
+    set("RANK", task.proc_id.to_string());
+    set("ROLE_RANK", task.proc_id.to_string());
+    set("LOCAL_WORLD_SIZE", task.tasks_here().to_string());
+    set("GROUP_RANK", task.node_id.to_string());
     set("GROUP_WORLD_SIZE", task.tasks_per_node.len().to_string());
     if task.has_own_devices {
         set("LOCAL_RANK", "0".to_owned());
     }
     // Torchrun's rule, one thread per rank if several ranks share a node, or the CPUs that the task
     // was given.
-    if task.local_world_size() > 1 && !env.has("OMP_NUM_THREADS") {
+    if task.tasks_here() > 1 && !env.has("OMP_NUM_THREADS") {
         let cpus = env.text("SLURM_CPUS_PER_TASK");
         let cpus = cpus.filter(|cpus| cpus.parse::<u32>().is_ok());
         set("OMP_NUM_THREADS", cpus.unwrap_or_else(|| "1".to_owned()));

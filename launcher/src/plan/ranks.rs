@@ -103,7 +103,7 @@ impl RankOptions {
         // Such a task sees only its GPUs, of which the first is device 0 already.
         let has_own_devices = task.is_some_and(|task| task.has_own_devices);
         let is_virtual = cli.virtual_local_rank && !has_own_devices;
-        let first = task.map_or(0, |task| task.local_rank);
+        let first = task.map_or(0, |task| task.local_id);
         let mut ranks = Vec::new();
         for local_rank in first..first + nproc {
             let (redirect, tee) = match without_files {

@@ -74,7 +74,7 @@ impl ServerPlan {
         let notes = caveats(&server, eval.gpus, &eval.seating);
         let log = RunFolder::new(&eval.output).model_server_log(&node.full_name);
         // Of several tasks of SLURM, the first on a node starts it.
-        let role = match found.task.as_ref().map_or(0, |task| task.local_rank) {
+        let role = match found.task.as_ref().map_or(0, |task| task.local_id) {
             0 => ServerRole::Host,
             _ => ServerRole::Guest,
         };
