@@ -11,7 +11,7 @@
 //! `${local_rank}` is substituted in the user's words if they are arguments of a foreign program.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -22,6 +22,7 @@ use crate::cli::commands::is_tool;
 use crate::cli::{Cli, Environment};
 use crate::installed::{self, rank_binary};
 use crate::node::Node;
+use crate::template::substitute;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
@@ -91,9 +92,8 @@ impl Program {
 
     /// Returns the program and arguments of one rank.
     pub fn argv(&self, local_rank: usize) -> Vec<OsString> {
-        let rank = local_rank.to_string();
-        let filled = self.templates.iter();
-        let filled = filled.map(|word| substitute(word, "local_rank", &rank));
+        let rank = |name: &[u8]| (name == b"local_rank").then(|| local_rank.to_string());
+        let filled = self.templates.iter().map(|word| substitute(word, rank));
         self.fixed.iter().cloned().chain(filled).collect()
     }
 }
@@ -201,64 +201,13 @@ fn is_executable(path: &Path) -> bool {
     path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }
 
-/// Returns `text` with `$name` and `${name}` replaced by `value`, and `$$` by `$`, as Python's
-/// `string.Template.safe_substitute` does. Any other dollar is kept.
-fn substitute(text: &OsStr, name: &str, value: &str) -> OsString {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| byte == b'$') {
-        let (before, after) = (&rest[..at], &rest[at + 1..]);
-        out.extend_from_slice(before);
-        let (replacement, used) = match placeholder(after) {
-            Some((found, used)) if found == name.as_bytes() => (value, used),
-            _ if after.starts_with(b"$") => ("$", 1),
-            _ => ("$", 0),
-        };
-        out.extend_from_slice(replacement.as_bytes());
-        rest = &after[used..];
-    }
-    out.extend_from_slice(rest);
-    OsString::from_vec(out)
-}
-
-/// Returns the name after a dollar, and its length in bytes with its braces.
-fn placeholder(after: &[u8]) -> Option<(&[u8], usize)> {
-    let Some(inner) = after.strip_prefix(b"{") else {
-        let name = identifier(after);
-        return Some((name, name.len()));
-    };
-    let name = identifier(inner);
-    let is_closed = inner.get(name.len()) == Some(&b'}');
-    is_closed.then_some((name, name.len() + 2))
-}
-
-/// Returns the ASCII identifier at the start of `bytes`, which may be empty.
-fn identifier(bytes: &[u8]) -> &[u8] {
-    if bytes.first().is_none_or(u8::is_ascii_digit) {
-        return &[];
-    }
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    &bytes[..bytes.iter().take_while(|byte| is_part(byte)).count()]
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use proptest::prelude::*;
-
     use super::*;
     use crate::tests::environment;
-
-    proptest! {
-        #[test]
-        fn text_without_dollars_stays_and_no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
-            let text = OsString::from_vec(bytes.clone());
-            let filled = substitute(&text, "local_rank", "7");
-            prop_assert!(bytes.contains(&b'$') || filled == text);
-        }
-    }
 
     /// Returns a folder that contains executables with these names.
     fn folder(names: &[&str]) -> tempfile::TempDir {
