@@ -20,7 +20,7 @@ use crate::node::control_group::OomKills;
 use crate::plan::EventLog;
 use crate::process::command::{ChildCommand, ChildEnvironment};
 use crate::process::exit::Exit;
-use crate::process::rank::{NotStarted, RankProcess};
+use crate::process::rank::RankProcess;
 use crate::rank_id::RankId;
 use crate::round::Round;
 use crate::say::{self, Level};
@@ -345,14 +345,14 @@ fn start(
             let attempt = attempt(rank.id.index);
             command(round, &common, rank, attempt)
         })),
-        Err(err) => (Vec::new(), Some(NotStarted { index: 0, err })),
+        Err(err) => (Vec::new(), Some((0, err))),
     };
     for (rank, process) in ranks.iter_mut().zip(processes) {
         let pid = process.pid().as_raw();
         rank.process = Some(process);
         Event::of_state("START").about(rank.id, pid).record(round);
     }
-    let Some(NotStarted { index, err }) = failed else {
+    let Some((index, err)) = failed else {
         return Ok(());
     };
     let rank = ranks[index].id;

@@ -15,6 +15,7 @@
 
 mod balancer;
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -90,7 +91,7 @@ impl FrontPort {
             listener,
             ranks,
             balancer: Balancer::default(),
-            links: Vec::new(),
+            links: BTreeMap::new(),
             held: None,
             next: 0,
             news,
@@ -127,14 +128,6 @@ fn bind(name: &str) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// A link to a rank that is ready: a Unix socket with connections one way and closed connections
-/// the other. A rank sends its local rank as a little-endian `u32`, then one byte for each
-/// connection that it got here and that is closed. It receives one byte with each connection.
-struct Link {
-    id: LinkId,
-    to_rank: OwnedWriteHalf,
-}
-
 /// News of a link.
 enum News {
     /// The rank with this local rank is ready.
@@ -154,7 +147,10 @@ struct Front {
     /// Where ranks connect.
     ranks: UnixListener,
     balancer: Balancer,
-    links: Vec<Link>,
+    /// The links to the ranks that are ready: Unix sockets with connections one way and closed
+    /// connections the other. A rank sends its local rank as a little-endian `u32`, then one byte for
+    /// each connection that it got here and that is closed. It receives one byte with each.
+    links: BTreeMap<LinkId, OwnedWriteHalf>,
     /// A connection that no rank could take yet.
     held: Option<std::net::TcpStream>,
     next: u64,
@@ -194,7 +190,7 @@ impl Front {
         match news {
             News::Joined(local_rank, to_rank) => {
                 self.balancer.join(id, local_rank);
-                self.links.push(Link { id, to_rank });
+                self.links.insert(id, to_rank);
                 self.say(local_rank, "is ready");
             }
             News::Closed(count) => self.balancer.closed(id, count),
@@ -203,7 +199,7 @@ impl Front {
     }
 
     fn leave(&mut self, link: LinkId) {
-        self.links.retain(|known| known.id != link);
+        self.links.remove(&link);
         if let Some(local_rank) = self.balancer.leave(link) {
             self.say(local_rank, "is gone");
         }
@@ -229,10 +225,10 @@ impl Front {
             return;
         };
         for id in self.balancer.order() {
-            let Some(link) = self.links.iter().find(|link| link.id == id) else {
+            let Some(link) = self.links.get(&id) else {
                 continue;
             };
-            match link.send(&stream) {
+            match pass_on(link, &stream) {
                 Ok(()) => return self.balancer.opened(id),
                 Err(err) if is_full(&err) => {}
                 Err(_) => self.leave(id),
@@ -263,25 +259,23 @@ async fn follow(link: LinkId, stream: UnixStream, news: mpsc::Sender<(LinkId, Ne
     news.send((link, News::Gone)).await.ok();
 }
 
-impl Link {
-    /// Passes a connection on without waiting.
-    ///
-    /// # Errors
-    /// Returns `WouldBlock` if the rank has too many connections to take, and the system's error
-    /// if it is gone.
-    fn send(&self, connection: &std::net::TcpStream) -> io::Result<()> {
-        let stream: &UnixStream = self.to_rank.as_ref();
-        stream.try_io(Interest::WRITABLE, || {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            let descriptors = [connection.as_fd()];
-            // Cannot fail: the space is that of one descriptor.
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
-            Ok(())
-        })
-    }
+/// Passes a connection on by a link without waiting.
+///
+/// # Errors
+/// Returns `WouldBlock` if the rank has too many connections to take, and the system's error if it is
+/// gone.
+fn pass_on(link: &OwnedWriteHalf, connection: &std::net::TcpStream) -> io::Result<()> {
+    let stream: &UnixStream = link.as_ref();
+    stream.try_io(Interest::WRITABLE, || {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [connection.as_fd()];
+        // Cannot fail: the space is that of one descriptor.
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
+        Ok(())
+    })
 }
 
 /// Returns whether a link takes no more connections for now: its buffer is full, or the kernel

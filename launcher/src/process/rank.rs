@@ -28,14 +28,8 @@ pub struct RankProcess {
     has_ended: bool,
 }
 
-/// A rank that could not be started.
-#[derive(Debug)]
-pub struct NotStarted {
-    /// Number of ranks before it.
-    pub index: usize,
-    /// The error.
-    pub err: io::Error,
-}
+/// The number of ranks before one that could not be started, and the error.
+pub type NotStarted = (usize, io::Error);
 
 impl RankProcess {
     /// Starts these ranks, and waits until every one executes its program. If one cannot, the ranks
@@ -45,10 +39,9 @@ impl RankProcess {
     pub fn start_all(
         commands: impl Iterator<Item = io::Result<ChildCommand>>,
     ) -> (Vec<RankProcess>, Option<NotStarted>) {
-        let not_started = |index, err| Some(NotStarted { index, err });
         let mut nursery = match Nursery::new() {
             Ok(nursery) => nursery,
-            Err(err) => return (Vec::new(), not_started(0, err)),
+            Err(err) => return (Vec::new(), Some((0, err))),
         };
         let (mut ranks, mut failed) = (Vec::new(), None);
         for (index, command) in commands.enumerate() {
@@ -58,7 +51,7 @@ impl RankProcess {
                     has_ended: false,
                 }),
                 Err(err) => {
-                    failed = not_started(index, err);
+                    failed = Some((index, err));
                     break;
                 }
             }
@@ -68,13 +61,13 @@ impl RankProcess {
             Ok(reports) => {
                 if let Some(first) = reports.into_iter().min_by_key(|report| report.index) {
                     let err = io::Error::from_raw_os_error(first.errno);
-                    failed = not_started(first.index as usize, err);
+                    failed = Some((first.index as usize, err));
                 }
             }
-            Err(err) => failed = not_started(0, err),
+            Err(err) => failed = Some((0, err)),
         }
-        if let Some(failed) = &failed {
-            for rank in ranks.split_off(failed.index) {
+        if let Some((first, _)) = &failed {
+            for rank in ranks.split_off(*first) {
                 rank.signal(libc::SIGKILL);
                 rank.reap();
             }
@@ -86,7 +79,7 @@ impl RankProcess {
     pub fn start(command: ChildCommand) -> io::Result<RankProcess> {
         let (mut started, failed) = RankProcess::start_all(std::iter::once(Ok(command)));
         let unknown = || io::Error::other("it was not started");
-        let err = || failed.map_or_else(unknown, |failed| failed.err);
+        let err = || failed.map_or_else(unknown, |(_, err)| err);
         started.pop().ok_or_else(err)
     }
 
@@ -217,9 +210,9 @@ mod tests {
             &["sleep", "100"],
             &["/nonexistent"],
         ]);
-        let failed = failed.expect("two cannot");
+        let (first, err) = failed.expect("two cannot");
         assert_eq!(
-            (ranks.len(), failed.index, failed.err.kind()),
+            (ranks.len(), first, err.kind()),
             (1, 1, io::ErrorKind::NotFound)
         );
         ranks[0].signal(libc::SIGTERM);

@@ -17,7 +17,6 @@ mod handler;
 pub mod names;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::future::{poll_fn, ready};
 use std::io;
 use std::task::Poll;
@@ -27,6 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::yield_now;
 
 use crate::plan::{Sender, SignalPlan};
+use crate::process::pre_exec::is_ignored;
 use crate::signals::names::signal_name;
 
 /// Signals that end a process by default and that users send to a launcher.
@@ -220,38 +220,11 @@ fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
     signal(SignalKind::from_raw(number))
 }
 
-/// Returns whether this process ignores a signal, as SIGHUP under `nohup`; it does not if `/proc`
-/// does not tell.
-fn is_ignored(number: i32) -> bool {
-    has_ignored(
-        &fs::read_to_string("/proc/self/status").unwrap_or_default(),
-        number,
-    )
-}
-
-/// Reads the mask of ignored signals, with bit `n - 1` for signal `n`.
-fn has_ignored(status: &str, number: i32) -> bool {
-    let mut lines = status.lines();
-    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let bit = u32::try_from(number - 1).ok();
-    let bit = bit.and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0);
-    mask.unwrap_or(0) & bit != 0
-}
-
 #[cfg(test)]
 mod tests {
     use nix::sys::signal::Signal;
 
     use super::*;
-
-    #[test]
-    fn the_ignored_signals_are_read_from_proc() {
-        let status = "Name:\tx\nSigIgn:\t0000000000001001\n";
-        let ignored = [libc::SIGHUP, libc::SIGPIPE];
-        let found = (-3..70).filter(|number| has_ignored(status, *number));
-        assert_eq!(found.collect::<Vec<i32>>(), ignored);
-    }
 
     fn plan(sender: Sender, numbers: &[i32]) -> SignalPlan {
         SignalPlan {

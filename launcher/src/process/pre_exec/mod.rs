@@ -197,17 +197,26 @@ impl Drop for Nursery {
 /// shared memory, and the ignored ones that `exec` would keep ignored: SIGPIPE, which Rust ignores,
 /// and SIGXFSZ, which Python ignores (its `restore_signals` resets both).
 fn is_to_reset(signal: c_int) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the call writes the action of a signal and changes nothing; it fails for the numbers
-    // that the C library keeps for itself, and then the zeroes stay, which are SIG_DFL.
-    let handler = unsafe {
-        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
-        action.assume_init().sa_sigaction
-    };
-    match handler {
+    match disposition(signal) {
         libc::SIG_DFL => false,
         libc::SIG_IGN => [libc::SIGPIPE, libc::SIGXFSZ].contains(&signal),
         _ => true,
+    }
+}
+
+/// Returns whether this process ignores a signal, as SIGHUP under `nohup`.
+pub fn is_ignored(signal: c_int) -> bool {
+    disposition(signal) == libc::SIG_IGN
+}
+
+/// Returns what this process does on a signal.
+fn disposition(signal: c_int) -> libc::sighandler_t {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the call writes the action of a signal and changes nothing; it fails for the numbers
+    // that the C library keeps for itself, and then the zeroes stay, which are SIG_DFL.
+    unsafe {
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction
     }
 }
 
