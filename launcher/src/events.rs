@@ -51,10 +51,9 @@ pub struct Event {
     state: Option<&'static str>,
     /// The rank, and its process.
     rank: Option<(RankId, i32)>,
-    /// The exit code of a rank that has failed.
-    code: Option<i32>,
-    /// What torchrun writes about a failed rank: its error file, or that there is none.
-    raw_error: Option<String>,
+    /// Of a rank that has failed, its exit code, and what torchrun writes about it: its error file,
+    /// or that there is none.
+    failed: Option<(i32, String)>,
     duration: Option<Duration>,
     /// Fields that torchrun does not have.
     own: Map<String, Value>,
@@ -75,8 +74,7 @@ impl Event {
             name,
             state: None,
             rank: None,
-            code: None,
-            raw_error: None,
+            failed: None,
             duration: None,
             own: Map::new(),
         }
@@ -105,8 +103,7 @@ impl Event {
             json!({"message": "<NONE>", "errorTraits": traits})
         };
         Event {
-            code: Some(code),
-            raw_error: Some(error.unwrap_or_else(none).to_string()),
+            failed: Some((code, error.unwrap_or_else(none).to_string())),
             ..self
         }
     }
@@ -155,7 +152,7 @@ impl Event {
             "state": self.state,
             "total_run_time": seconds(begin, now) as u64,
             "rdzv_backend": backend(plan),
-            "raw_error": self.raw_error,
+            "raw_error": self.failed.as_ref().map(|(_, error)| error),
             "metadata": self.inner(round).to_string(),
             "agent_restarts": place.restarts,
             "duration_ms": self.duration.map(|duration| duration.as_secs_f64() * 1000.0),
@@ -188,8 +185,8 @@ impl Event {
             "local_rank": [rank.local],
             "role_rank": [base_of_role + rank.index],
             "role_world_size": [world_of_role],
-            "exit_code": [self.code],
-            "worker_pid": [self.code.map(|_| pid)],
+            "exit_code": [self.failed.as_ref().map(|(code, _)| code)],
+            "worker_pid": [self.failed.as_ref().map(|_| pid)],
         })
     }
 }

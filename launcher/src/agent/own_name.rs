@@ -10,17 +10,16 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
 use crate::plan::LaunchPlan;
+use crate::rendezvous::stores::is_loopback;
 use crate::say;
 
 /// Warns about an unusable host name, if several nodes take part and no interface is set for gloo.
 /// Name resolution may be slow, so it runs beside the launch, which does not wait for its result.
 pub fn check(plan: &LaunchPlan) {
-    let is_local =
-        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let concerns = plan
         .rendezvous
         .as_ref()
-        .is_some_and(|how| !is_local(&how.host));
+        .is_some_and(|how| !is_loopback(&how.host));
     if !concerns || env::var_os("GLOO_SOCKET_IFNAME").is_some() {
         return;
     }

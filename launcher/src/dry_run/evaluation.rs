@@ -230,9 +230,6 @@ fn trackers(eval: &EvalPlan) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Most bytes of journals that are read.
-const MOST_BYTES: u64 = 128 << 20;
-
 /// The work that a run folder already has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DoneWork {
@@ -246,14 +243,12 @@ impl DoneWork {
     /// Reads what is done of a plan in its run folder.
     ///
     /// # Errors
-    /// Returns the errors of the file system, and an error for journals that are too long to be
-    /// read here.
+    /// Returns the errors of the file system.
     fn read(eval: &EvalPlan) -> io::Result<Self> {
         let folder = RunFolder::new(&eval.output);
         let Ok(found) = RunPlan::read(&folder) else {
             return Ok(Self::default());
         };
-        check_size(&folder)?;
         let journals = journal::read_all(&folder.journals(), &found.accepted())?;
         let lines = || journals.iter().flat_map(|contents| &contents.lines);
         Ok(Self::of(&found, &eval.run, lines))
@@ -309,19 +304,6 @@ impl DoneWork {
             Length::Steps(_) | Length::Policy => self.finished.contains(&job.index),
         }
     }
-}
-
-/// Refuses journals that take too long to read.
-fn check_size(folder: &RunFolder) -> io::Result<()> {
-    let mut bytes = 0;
-    for path in journal::files(&folder.journals())? {
-        bytes += std::fs::metadata(path)?.len();
-    }
-    if bytes > MOST_BYTES {
-        let reason = format!("the journals have {bytes} bytes, which takes too long to read");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-    }
-    Ok(())
 }
 
 /// Returns the work of a rank that is not done, in the order in which it is done, with the number

@@ -25,7 +25,6 @@
 //! does.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -35,6 +34,7 @@ use crate::cli::{Cli, Environment};
 use crate::cluster::Inferred;
 use crate::plan::launch::Inputs;
 use crate::plan::{Backend, RendezvousPlan, StorePlan};
+use crate::rendezvous::stores::is_loopback;
 
 /// MASTER_ADDR of the ranks of a single-node launch.
 const LOOPBACK: &str = "127.0.0.1";
@@ -45,9 +45,6 @@ const STATIC_PORT: i64 = 29500;
 /// torch's port of the c10d backend
 /// (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11).
 const C10D_PORT: u16 = 29400;
-
-/// Backends that need a server of their own.
-const ETCD: [&str; 2] = ["etcd", "etcd-v2"];
 
 /// Where the ranks of a launch meet.
 #[derive(Clone, Debug)]
@@ -66,30 +63,18 @@ impl MeetingPlan {
     /// # Errors
     /// Returns an error for an unknown backend, and for an invalid endpoint or setting.
     pub(super) fn new(inputs: Inputs<'_>, nodes: Nodes) -> anyhow::Result<MeetingPlan> {
-        let Inputs { cli, node, .. } = inputs;
+        let cli = inputs.cli;
         let inputs = MeetingInputs {
             inputs,
             nodes,
             conf: Conf::parse(&cli.rdzv_conf)?,
         };
-        if cli.standalone {
-            inputs.conf.check_c10d()?;
-            ensure!(
-                nodes.min == 1,
-                "--standalone is for one node, --nnodes is {}",
-                cli.nnodes
-            );
-            return Ok(MeetingPlan {
-                run_id: node.uuid.clone(),
-                store: inputs.on_a_free_port(),
-                rendezvous: None,
-            });
-        }
         let name = cli.rdzv_backend.as_str();
         let (store, rendezvous) = match Backend::of(name) {
+            _ if cli.standalone => inputs.alone()?,
             Some(Backend::Static) => inputs.fixed()?,
             Some(Backend::C10d) => inputs.c10d()?,
-            None if ETCD.contains(&name) => bail!(
+            None if matches!(name, "etcd" | "etcd-v2") => bail!(
                 "the rendezvous backend '{name}' is not available, `c10d` takes its place without a \
                  server"
             ),
@@ -123,11 +108,12 @@ impl MeetingInputs<'_> {
         self.nodes.max == 1 && cli.rdzv_backend == "static" && !has_endpoint
     }
 
-    /// Returns the run id: a random one for a built-in program on a single node, unless the user has
-    /// chosen one. A chosen id is kept, because it names the log folder.
+    /// Returns the run id: a random one with `--standalone`, and for a built-in program on a single
+    /// node, unless the user has chosen one. A chosen id is kept, because it names the log folder.
     fn run_id(&self) -> String {
         let cli = self.inputs.cli;
         match &self.inputs.found.run_id {
+            _ if cli.standalone => self.inputs.node.uuid.clone(),
             Some(inferred) if !cli.is_given("rdzv-id") => inferred.clone(),
             _ if self.is_free() && cli.is_built_in() && cli.rdzv_id == "none" => {
                 self.inputs.node.uuid.clone()
@@ -136,19 +122,25 @@ impl MeetingInputs<'_> {
         }
     }
 
+    /// Plans `--standalone`.
+    fn alone(&self) -> anyhow::Result<Met> {
+        self.conf.check_c10d()?;
+        ensure!(
+            self.nodes.min == 1,
+            "--standalone is for one node, --nnodes is {}",
+            self.inputs.cli.nnodes
+        );
+        Ok((self.on_a_free_port(), None))
+    }
+
     /// Plans the static backend. `--nnodes MIN:MAX` means MAX, as in torchrun.
     fn fixed(&self) -> anyhow::Result<Met> {
         let (cli, nodes) = (self.inputs.cli, self.nodes.max);
         self.conf.integer("timeout")?;
         ensure!(
             usize::try_from(self.node_rank()).is_ok_and(|rank| rank < nodes),
-            "--node-rank is {}, expected {} with --nnodes {nodes}",
-            self.node_rank(),
-            if nodes > 1 {
-                format!("0 to {}", nodes - 1)
-            } else {
-                "0".to_owned()
-            }
+            "--node-rank is {}, expected at least 0 and less than --nnodes {nodes}",
+            self.node_rank()
         );
         if self.is_free() && cli.master_addr.is_none() && cli.is_built_in() {
             return Ok((self.on_a_free_port(), None));
@@ -183,13 +175,10 @@ impl MeetingInputs<'_> {
         if store.is_some_and(|store| store.eq_ignore_ascii_case("file")) {
             return self.by_file();
         }
-        let endpoint = match cli.rdzv_endpoint.as_str() {
-            "" => Endpoint {
-                host: "localhost".to_owned(),
-                port: None,
-            },
-            given => Endpoint::parse(given)?,
-        };
+        let endpoint = Endpoint::parse(match cli.rdzv_endpoint.as_str() {
+            "" => "localhost",
+            given => given,
+        })?;
         let may_host = self.conf.is_host() != Some(false);
         if nodes.max == 1 && may_host && is_loopback(&endpoint.host) {
             return Ok((self.on_a_free_port(), None));
@@ -297,10 +286,6 @@ fn check_port(port: u16, endpoint: &str) -> anyhow::Result<()> {
 /// Returns whether a variable of torch is on.
 fn is_set(env: &Environment, name: &str) -> bool {
     env.get(name).is_some_and(|value| value == "1")
-}
-
-fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Returns `--local-addr` without brackets.

@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -206,9 +206,7 @@ fn is_own(ip: IpAddr) -> bool {
 async fn address_of_host(host: &str) -> String {
     match own_address(host).await {
         Some(ip) if !ip.is_loopback() => ip.to_canonical().to_string(),
-        _ if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) => {
-            loopback()
-        }
+        _ if is_loopback(host) => LOOPBACK.to_owned(),
         _ => host.to_owned(),
     }
 }
@@ -219,12 +217,13 @@ async fn address_of_host(host: &str) -> String {
 fn address_of_client(client: &StoreClient) -> String {
     match client.local_ip().map(|ip| ip.to_canonical()) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
-        _ => loopback(),
+        _ => LOOPBACK.to_owned(),
     }
 }
 
-fn loopback() -> String {
-    Ipv4Addr::LOCALHOST.to_string()
+/// Returns whether a host is this machine by its loopback address or name.
+pub fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Reads the address that the host has written into its file; `None` if it has not yet.

@@ -161,10 +161,8 @@ fn check_file(field: &str, path: &Path) -> Result<(), String> {
 }
 
 fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
-    let name = path.to_string_lossy();
-    let variable = |name: &str| env.get(name).map(Into::into);
-    let is_name = hub::is_name(path);
-    if path.is_dir() || (is_name && hub::snapshot(&name, variable).is_some()) {
+    let (name, is_name) = (path.to_string_lossy(), hub::is_name(path));
+    if path.is_dir() || (is_name && folder(&name, env).is_some()) {
         return Ok(());
     }
     // What would be in a folder that is here is hardly a model of the Hub.
@@ -191,7 +189,8 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
 /// Returns what a rank would refuse.
 fn check_lerobot(job: &Job, env: &Environment) -> Result<(), Refusal> {
     let config = &job.policy_config;
-    let Some(folder) = folder(config.get("model_path"), env) else {
+    let given = config.get("model_path").and_then(Value::as_str);
+    let Some(folder) = given.and_then(|given| folder(given, env)) else {
         return Ok(());
     };
     let checkpoint = LerobotCheckpoint::read(&folder)?;
@@ -212,12 +211,9 @@ fn check_lerobot(job: &Job, env: &Environment) -> Result<(), Refusal> {
 }
 
 /// Returns the folder of a checkpoint, or of a downloaded model.
-fn folder(given: Option<&Value>, env: &Environment) -> Option<PathBuf> {
-    let given = given?.as_str()?;
-    if Path::new(given).is_dir() {
-        return Some(PathBuf::from(given));
-    }
-    hub::snapshot(given, |variable| env.get(variable).map(Into::into))
+fn folder(given: &str, env: &Environment) -> Option<PathBuf> {
+    let here = Some(PathBuf::from(given)).filter(|path| path.is_dir());
+    here.or_else(|| hub::snapshot(given, |variable| env.get(variable).map(Into::into)))
 }
 
 /// Checks the package at `path` for a job on a node with `gpus` visible GPUs. Ranks check the rest:
