@@ -382,147 +382,49 @@ mod tests {
                 prop_assert!(found.len() > MAX_LINE || found == line.as_bytes());
             }
         }
+    }
 
-        #[test]
-        fn a_request_is_of_a_process_and_of_a_signal_that_exist(
-            pid: i64, scope: String, expires: f64, signal: i64,
-        ) {
-            let line = serde_json::json!({
-                "pid": pid, "scope_id": scope, "expiration_time": expires, "signal": signal,
-            });
-            if let Ok(request) = Request::parse(line.to_string().as_bytes()) {
-                prop_assert!(request.pid > 0);
-                prop_assert!(request.signal <= 31);
-                prop_assert!(!request.scope_id.contains('\n'));
+    /// Plays lines of ranks, and `at SECONDS`, which tells what has expired by then and when the next
+    /// timer does.
+    fn played(lines: &str) -> String {
+        let (mut timers, mut told) = (Timers::default(), String::new());
+        for line in lines.lines() {
+            if let Some(now) = line.strip_prefix("at ") {
+                let expired = timers.expired(now.parse().expect("seconds"));
+                told += &format!("{now}: {expired:?}, next {:?}\n", timers.next());
+            } else if let Err(err) = Request::parse(line.as_bytes()).and_then(|it| timers.on(it)) {
+                told += &format!("{err}\n");
             }
         }
+        told
     }
 
     #[test]
-    fn the_lines_of_torch_are_understood() {
-        let line = |expires, signal| {
-            format!(
-                r#"{{"version": 1, "pid": 7, "scope_id": "train.py#12", "expiration_time": {expires}, "signal": {signal}}}"#
-            )
-        };
-        let parsed = |line: String| Request::parse(line.as_bytes()).expect("a request");
-        let acquired = request(7, "train.py#12", 1_700_000_000.25, 9);
-        assert_eq!(parsed(line("1700000000.25", 9)), acquired);
-        assert_eq!(parsed(line("-1", 0)), release(7, "train.py#12"));
+    fn timers_expire_move_and_are_released() {
+        rig::cases::check(crate::tests::cases("hang/timer.txt"), played);
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_a_reason() {
-        let long = "x".repeat(MAX_LINE + 1);
-        for (line, why) in [
-            ("", "EOF"),
-            ("stop", "expected"),
-            (r#"{"pid": 1}"#, "scope_id"),
-            (
-                r#"{"pid": 0, "scope_id": "a", "expiration_time": 1, "signal": 9}"#,
-                "pid is 0",
-            ),
-            (
-                r#"{"pid": 1, "scope_id": "a", "expiration_time": 1, "signal": 32}"#,
-                "signal is 32",
-            ),
-            (
-                r#"{"pid": 1, "scope_id": "a", "expiration_time": NaN, "signal": 9}"#,
-                "expected",
-            ),
-            (&long, "a line has more than 4096 bytes"),
-        ] {
-            let err = Request::parse(line.as_bytes()).expect_err(line).to_string();
-            assert!(err.contains(why), "{line}: {err}");
-        }
-    }
-
-    fn request(pid: i32, scope: &str, expires: f64, signal: i32) -> Request {
-        Request {
-            pid,
-            scope_id: scope.to_owned(),
-            expiration_time: expires,
-            signal,
-        }
-    }
-
-    fn timers(requests: &[Request]) -> Timers {
-        let mut timers = Timers::default();
-        for request in requests {
-            timers.on(request.clone()).expect("there is room");
-        }
-        timers
-    }
-
-    fn expired(pid: i32, scopes: &[&str], signal: Option<Signal>) -> Expired {
-        let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
-        Expired {
-            pid,
-            scopes,
-            signal,
-        }
-    }
-
-    fn release(pid: i32, scope: &str) -> Request {
-        request(pid, scope, -1.0, 0)
-    }
-
-    #[test]
-    fn a_timer_that_is_not_released_expires_at_its_time() {
-        let mut timers = timers(&[request(1, "step", 10.0, 9)]);
-        assert_eq!(timers.next(), Some(10.0));
-        assert_eq!(timers.expired(9.9), []);
-        let wanted = expired(1, &["step"], Some(Signal::SIGKILL));
-        assert_eq!(timers.expired(10.0), [wanted]);
-        assert_eq!(timers.next(), None);
-        assert_eq!(timers.expired(11.0), [], "it expires once");
-    }
-
-    #[test]
-    fn a_released_timer_does_not_expire_and_another_scope_stays() {
-        let mut timers = timers(&[
-            request(1, "outer", 20.0, 9),
-            request(1, "inner", 10.0, 9),
-            release(1, "inner"),
-            release(2, "outer"),
-        ]);
-        assert_eq!(timers.expired(15.0), []);
-        assert_eq!(timers.next(), Some(20.0));
-    }
-
-    #[test]
-    fn a_timer_that_is_asked_for_again_moves() {
-        let mut timers = timers(&[request(1, "step", 10.0, 9), request(1, "step", 30.0, 15)]);
-        assert_eq!(timers.expired(20.0), []);
-        assert_eq!(timers.expired(30.0)[0].signal, Some(Signal::SIGTERM));
-    }
-
-    #[test]
-    fn the_first_timer_with_a_signal_decides_and_the_others_of_the_process_end() {
-        let mut timers = timers(&[
-            request(1, "late", 12.0, 9),
-            request(1, "quiet", 10.0, 0),
-            request(1, "first", 11.0, 15),
-            request(1, "later", 99.0, 9),
-            request(2, "other", 5.0, -1),
-            request(3, "fine", 98.0, 9),
-        ]);
-        let silent = expired(2, &["other"], None);
-        let killed = expired(1, &["quiet", "first", "late"], Some(Signal::SIGTERM));
-        assert_eq!(timers.expired(20.0), [silent, killed]);
-        assert_eq!(timers.next(), Some(98.0));
+    fn a_line_that_is_too_long_is_refused() {
+        let err = Request::parse(&[b'x'; MAX_LINE + 1]).expect_err("too long");
+        assert_eq!(err.to_string(), "a line has more than 4096 bytes");
     }
 
     #[test]
     fn timers_are_limited_and_those_that_run_can_still_be_moved() {
         let mut timers = Timers::default();
-        let mut ask = |request| timers.on(request).is_ok();
-        for number in 0..MAX_TIMERS {
-            assert!(ask(request(1, &number.to_string(), 10.0, 9)));
-        }
-        assert!(!ask(request(1, "more", 10.0, 9)));
-        assert!(ask(request(1, "7", 20.0, 9)));
-        assert!(ask(release(1, "8")));
-        assert!(ask(request(1, "more", 10.0, 9)));
+        let mut ask = |scope: usize, expiration_time| {
+            let (pid, scope_id, signal) = (1, scope.to_string(), 9);
+            let request = Request {
+                pid,
+                scope_id,
+                expiration_time,
+                signal,
+            };
+            timers.on(request).is_ok()
+        };
+        assert!((0..MAX_TIMERS).all(|number| ask(number, 10.0)));
+        assert!(!ask(MAX_TIMERS, 10.0));
+        assert!(ask(7, 20.0) && ask(8, -1.0) && ask(MAX_TIMERS, 10.0));
     }
 }
