@@ -1,30 +1,9 @@
 //! Tests of the port and the addresses of the ranks' store.
 
-use std::net::TcpListener;
-
 use rig::need::{Need, need};
 use rig::run::Given;
 
 use crate::launch::ranks;
-
-#[test]
-fn two_launches_side_by_side_have_a_port_each() {
-    let rrun = || {
-        Given::rrun()
-            .words("--standalone")
-            .sh("echo $MASTER_PORT > port; await go")
-    };
-    let launches = [rrun().start(), rrun().start()];
-    let ports = launches.map(|launch| {
-        launch.wait_for_files(&["port"]);
-        (launch.text("port"), launch)
-    });
-    assert_ne!(ports[0].0, ports[1].0);
-    for (_, launch) in ports {
-        launch.write("go");
-        launch.wait().succeeds();
-    }
-}
 
 #[test]
 fn without_options_ranks_meet_at_torchrun_s_port_or_say_where() {
@@ -50,17 +29,6 @@ fn without_options_ranks_meet_at_torchrun_s_port_or_say_where() {
     running.wait().succeeds();
 }
 
-#[test]
-fn a_port_that_is_taken_is_refused_and_nothing_starts() {
-    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let rrun = Given::rrun()
-        .words(["--master-port", &port])
-        .sh("touch started");
-    let ended = rrun.fails_with(1).stderr_has(&port);
-    assert!(!ended.has_file("started"));
-}
-
 /// Prints the listening addresses with the port MASTER_PORT, as the kernel formats them.
 const LISTENERS: &str = r#"
 import os
@@ -82,18 +50,6 @@ fn the_store_of_one_node_listens_on_loopback_alone() {
         let is_local = found.iter().all(|address| loopback.contains(address));
         assert!(is_local, "{words}: {found:?}");
     }
-}
-
-#[test]
-fn a_store_that_others_are_told_of_listens_everywhere() {
-    let rrun = Given::rrun().words("--master-addr 127.0.0.2 --master-port 0");
-    let ended = rrun.python(LISTENERS).succeeds();
-    let mut digits = ended.stdout.lines().flat_map(str::chars);
-    assert!(
-        digits.next().is_some() && digits.all(|digit| digit == '0'),
-        "{}",
-        ended.stdout
-    );
 }
 
 /// Opens many connections that only send a greeting; then a rank connects and uses the store.

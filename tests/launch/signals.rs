@@ -2,7 +2,6 @@
 
 use rig::process::alive;
 use rig::run::{Given, Running, Signal};
-use rig::wait;
 
 use crate::launch::{assert_gone, ranks};
 
@@ -65,15 +64,6 @@ fn a_second_interrupt_kills_at_once_and_a_second_sigterm_shortens_the_grace() {
         running.signal(signal);
         assert_gone(&running.wait().fails_with(1), &PIDS);
     }
-}
-
-#[test]
-fn a_killed_launcher_leaves_no_rank() {
-    let running = up(&stubborn());
-    let ranks = running.pids(&PIDS);
-    running.signal(Signal::KILL);
-    wait::until("the end of the ranks", || !ranks.iter().any(alive));
-    running.wait().fails_with(-9);
 }
 
 #[test]

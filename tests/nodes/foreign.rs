@@ -25,26 +25,6 @@ fn rrun_says_that_it_cannot_join_torchrun() {
     );
 }
 
-#[test]
-fn torchrun_reads_why_it_cannot_join_rrun() {
-    let port = store::serve();
-    let mut cluster = Cluster::at(port);
-    let node = cluster.elastic("1 --rdzv-conf is_host=0", RECORD);
-    cluster.wait_for(1, 1, 0);
-    let state = store::with("127.0.0.1", port, async |client| {
-        client.get(STATE).await.unwrap()
-    });
-    // The same as in torch: pickle.loads(base64.b64decode(state)).
-    let script =
-        "import base64, pickle, sys; pickle.loads(base64.b64decode(sys.argv[1], validate=True))";
-    let state = String::from_utf8(state).unwrap();
-    let python = Given::new(rig::PYTHON).words(["-c", script, &state]);
-    python
-        .fails_with(1)
-        .stderr_has("start this node with rrun too");
-    cluster.go(&[node]);
-}
-
 /// Starts a real torchrun with its rendezvous at the port of the cluster.
 fn torchrun(cluster: &Cluster, nnodes: &str) -> Running {
     let endpoint = format!("127.0.0.1:{}", cluster.port());
