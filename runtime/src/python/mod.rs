@@ -37,7 +37,7 @@ mod worker;
 
 pub use end::is_readable;
 pub use pre_exec::guard;
-pub use process::{Cause, Loss, READY, Ready, Said};
+pub use process::{Cause, Loss, Said};
 pub use worker::{Worker, close_all};
 
 /// The process's end of the conversation.

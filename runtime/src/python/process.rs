@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, PipeReader, PipeWriter, Read as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -28,20 +28,6 @@ const LINES: usize = 40;
 
 /// Maximum number of bytes kept of a line.
 const LONGEST: usize = 2000;
-
-/// A descriptor of a process that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// The socket has a packet.
-    Socket,
-    /// The process has ended, or the PID of a forked one is there.
-    Ended,
-    /// The process has written output.
-    Output,
-}
-
-/// The descriptors in the order in which they are watched.
-pub const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
 
 /// What a process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,12 +152,17 @@ impl PythonProcess {
         Ok(ProcessEnd::of_forked(exit.into()))
     }
 
-    /// Returns the descriptors that are open, in the order of [`READY`](crate::python::READY).
-    pub fn watched(&self) -> impl Iterator<Item = (Ready, BorrowedFd<'_>)> {
-        let socket = self.socket.as_ref().map(|fd| (Ready::Socket, fd.as_fd()));
-        let output = self.output.as_ref().map(|fd| (Ready::Output, fd.as_fd()));
-        let exit = (Ready::Ended, self.end.exit.as_fd());
-        socket.into_iter().chain([exit]).chain(output)
+    /// Returns the descriptors that are readable when the process has something: its socket, its
+    /// output and its end.
+    pub fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let socket = self.socket.as_ref().map(AsFd::as_fd);
+        socket.into_iter().chain(self.last_watched())
+    }
+
+    /// Returns those of a process that is not listened to any more.
+    pub fn last_watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let output = self.output.as_ref().map(AsFd::as_fd);
+        output.into_iter().chain([self.end.exit.as_fd()])
     }
 
     /// Sends a packet.

@@ -8,7 +8,7 @@
 //! Nothing here blocks but [`Worker::wait`], [`close_all`] and the drop of a worker.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -18,7 +18,7 @@ use crate::clock::{now, timespec};
 use crate::python::Program;
 use crate::python::end::is_readable;
 use crate::python::memory::SharedMemory;
-use crate::python::process::{Cause, Loss, PythonProcess, Ready, Said};
+use crate::python::process::{Cause, Loss, PythonProcess, Said};
 
 /// Time in which a process that has closed its socket may end, so that its exit code is known.
 const END_LIMIT: Duration = Duration::from_secs(1);
@@ -84,13 +84,12 @@ impl Worker {
         Ok(new)
     }
 
-    /// Has an epoll watch its three descriptors, with the tokens `first` to `first + 2` in the
-    /// order of [`READY`](crate::python::READY).
+    /// Has an epoll watch its descriptors, with this token: [`Worker::turn`] takes what they have.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn watch(&self, watcher: &OwnedFd, first: u64) -> io::Result<()> {
-        for (token, (_, fd)) in (first..).zip(self.process.watched()) {
+    pub fn watch(&self, watcher: &OwnedFd, token: u64) -> io::Result<()> {
+        for fd in self.process.watched() {
             let data = epoll::EventData::new_u64(token);
             epoll::add(watcher, fd, data, epoll::EventFlags::IN)?;
         }
@@ -170,23 +169,22 @@ impl Worker {
         self.expect_by(Some(CLOSE_LIMIT));
     }
 
-    /// Takes what one descriptor has; never blocks.
+    /// Takes one packet, or else what it has written and its end; never blocks.
     ///
     /// # Errors
     /// Returns the [`Loss`] of a process that is of no use any more.
-    pub fn on(&mut self, ready: Ready) -> Result<Option<Said>, Loss> {
-        match ready {
-            Ready::Socket => self.receive(),
-            Ready::Output => {
-                self.listen();
-                Ok(None)
-            }
-            // Earlier packets explain more than the exit code.
-            Ready::Ended if self.process.end.has_come() => match self.receive()? {
-                None => Err(self.loss(&self.process.end.describe())),
-                said => Ok(said),
-            },
-            Ready::Ended => Ok(None),
+    pub fn turn(&mut self) -> Result<Option<Said>, Loss> {
+        if let Some(said) = self.receive()? {
+            return Ok(Some(said));
+        }
+        self.listen();
+        if !self.process.end.has_come() {
+            return Ok(None);
+        }
+        // Earlier packets explain more than the exit code.
+        match self.receive()? {
+            None => Err(self.loss(&self.process.end.describe())),
+            said => Ok(said),
         }
     }
 
@@ -213,24 +211,16 @@ impl Worker {
     /// Waits for what it says until `until`.
     ///
     /// # Errors
-    /// As [`Worker::on`] and [`Worker::expire`].
+    /// As [`Worker::turn`] and [`Worker::expire`].
     pub fn wait(&mut self, until: Instant) -> Result<Option<Said>, Loss> {
         loop {
             let end = self.due().map_or(until, |due| due.min(until));
             let left = timespec(end.saturating_duration_since(now()));
-            let watched = self.process.watched();
-            let watched =
-                watched.map(|(kind, fd)| (kind, PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            let (kinds, mut fds): (Vec<_>, Vec<_>) = watched.unzip();
             // An interrupted wait counts as one without events.
-            poll(&mut fds, Some(&left)).ok();
-            let ready = kinds.iter().zip(&fds);
-            let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
-            let ready: Vec<Ready> = ready.map(|(kind, _)| *kind).collect();
-            for kind in ready {
-                if let Some(said) = self.on(kind)? {
-                    return Ok(Some(said));
-                }
+            if poll(&mut readable(self.process.watched()), Some(&left)).is_ok_and(|count| count > 0)
+                && let Some(said) = self.turn()?
+            {
+                return Ok(Some(said));
             }
             self.expire(now())?;
             if until <= now() {
@@ -354,6 +344,12 @@ impl Worker {
     }
 }
 
+fn readable<'a>(watched: impl Iterator<Item = BorrowedFd<'a>>) -> Vec<PollFd<'a>> {
+    watched
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect()
+}
+
 /// Returns a packet's text, cut to what a message may have.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
@@ -401,12 +397,11 @@ pub fn close_all(workers: impl IntoIterator<Item = Worker>) {
             workers.iter_mut().for_each(Worker::kill);
             close = end;
         }
-        let watched = workers.iter().flat_map(|worker| worker.process.watched());
-        let watched = watched.filter(|(kind, _)| *kind != Ready::Socket);
-        let ready = watched.map(|(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let mut ready: Vec<_> = ready.collect();
+        let watched = workers
+            .iter()
+            .flat_map(|worker| worker.process.last_watched());
         let left = timespec(close.saturating_duration_since(now()));
-        poll(&mut ready, Some(&left)).ok();
+        poll(&mut readable(watched), Some(&left)).ok();
     }
     workers
         .iter_mut()

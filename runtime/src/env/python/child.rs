@@ -22,7 +22,7 @@ use crate::env::python::host::Host;
 use crate::env::python::memory::{CALLS, CopyMemory};
 use crate::env::python::message::{Entry, EpisodeId, replies};
 use crate::env::{Answer, Command, EnvError, EnvIndex, Render};
-use crate::python::{Cause, Loss, Ready, Said, Worker};
+use crate::python::{Cause, Loss, Said, Worker};
 
 /// How the stages begin in which a start tries a reset, in `rrun_worker.py`.
 const PROBE_RESET: &str = "reset(seed=";
@@ -82,10 +82,10 @@ impl Child {
         }
     }
 
-    /// Handles what one descriptor of the process has.
-    pub fn on(&mut self, ready: Ready, host: &mut Host) {
+    /// Handles what the process has.
+    pub fn turn(&mut self, host: &mut Host) {
         if let Some(worker) = &mut self.worker {
-            match worker.on(ready) {
+            match worker.turn() {
                 Ok(Some(said)) => self.said(said, host),
                 Ok(None) => {}
                 Err(loss) => self.over(&loss, host),

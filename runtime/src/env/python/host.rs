@@ -156,7 +156,7 @@ impl Host {
         let say = |line: &str| tracing::debug!(target: "env", "fork server: {line}");
         let worker = Worker::start(&program, None, Box::new(say))?;
         let index = self.shares.len() + self.servers.len();
-        worker.watch(&self.epoll, 4 * index as u64)?;
+        worker.watch(&self.epoll, index as u64)?;
         self.servers.push(ForkServer {
             worker: Some(worker),
             variables,
@@ -201,7 +201,7 @@ impl Host {
                 Worker::start(&program, None, sink())?
             }
         };
-        worker.watch(&self.epoll, 4 * index as u64)?;
+        worker.watch(&self.epoll, index as u64)?;
         Ok(Some(worker))
     }
 

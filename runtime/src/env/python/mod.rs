@@ -34,7 +34,7 @@ use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::settings::PythonSettings;
 use crate::env::{AnswerBatch, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
-use crate::python::{READY, Ready, Said, Worker, close_all};
+use crate::python::{Said, Worker, close_all};
 
 mod child;
 mod copy;
@@ -280,13 +280,12 @@ impl Processes {
         // An interrupted wait counts as one without events.
         epoll::wait(&*self.epoll, room, limit.as_ref()).ok();
         for event in events {
-            let (index, ready) = ((event.data.u64() / 4) as usize, event.data.u64() % 4);
-            let ready = READY[ready as usize];
+            let index = event.data.u64() as usize;
             // The event may be that of a killed process; then the one in its place has none.
             self.host.dying.retain_mut(|worker| !worker.reap());
             match self.children.get_mut(index) {
-                Some(child) => child.on(ready, &mut self.host),
-                None => self.on_server(index - self.children.len(), ready),
+                Some(child) => child.turn(&mut self.host),
+                None => self.on_server(index - self.children.len()),
             }
         }
         let now = now();
@@ -308,11 +307,11 @@ impl Processes {
 
     /// Handles an event of a fork server. When it is ready or gone, the processes that wait for it
     /// are started.
-    fn on_server(&mut self, index: usize, ready: Ready) {
+    fn on_server(&mut self, index: usize) {
         let Some(server) = &mut self.host.servers[index].worker else {
             return;
         };
-        match server.on(ready) {
+        match server.turn() {
             Ok(Some(Said::Stage(_))) => {
                 return server.expect_by(Some(self.host.config.stall_timeout));
             }
