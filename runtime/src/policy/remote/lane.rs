@@ -3,7 +3,7 @@
 
 use crate::clock::now;
 use crate::policy::remote::link::Link;
-use crate::policy::remote::patience::{RetryDecision, RetryPatience};
+use crate::policy::remote::patience::RetryPatience;
 use crate::policy::remote::{Lifeline, PolicyServer};
 use crate::policy::{Chunk, PolicyError, PolicyRow, RowAnswer, RowError};
 use crate::protocols::{CallError, ClientCodec};
@@ -132,18 +132,15 @@ impl<C: ClientCodec> Lane<C> {
                 let lost = "the server has lost the session of this episode";
                 return Ok(Err(self.server.refusal(format!("{reason}; {lost}"))));
             }
-            match self.patience.failed(&reason, began, now()) {
-                RetryDecision::GiveUp(text) => {
-                    let reason = format!("it stays unavailable: {text}");
-                    return Err(self.server.error(reason));
-                }
-                RetryDecision::Again { after, say } => {
-                    say.into_iter().for_each(|text| self.say(&text));
-                    tokio::select! {
-                        () = self.lifeline.until_cut() => {}
-                        () = tokio::time::sleep(after) => {}
-                    }
-                }
+            let pause = self.patience.failed(&reason, began, now());
+            let pause = pause.map_err(|text| {
+                let reason = format!("it stays unavailable: {text}");
+                self.server.error(reason)
+            })?;
+            pause.say.into_iter().for_each(|text| self.say(&text));
+            tokio::select! {
+                () = self.lifeline.until_cut() => {}
+                () = tokio::time::sleep(pause.time) => {}
             }
         }
     }

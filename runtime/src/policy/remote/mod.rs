@@ -126,36 +126,26 @@ impl<C: ClientCodec> Drop for RemotePolicy<C> {
 #[derive(Clone, Debug)]
 pub struct Lifeline {
     cut: Arc<watch::Sender<bool>>,
-    words: Option<Sender<String>>,
+    words: Sender<String>,
 }
 
 impl Lifeline {
     /// Creates a line without a receiver for its messages.
     pub fn alone() -> Self {
-        Self {
-            cut: Arc::new(watch::Sender::new(false)),
-            words: None,
-        }
+        Self::heard().0
     }
 
     /// Creates a line and the receiver of its messages.
     pub fn heard() -> (Self, Receiver<String>) {
         let (words, heard) = channel();
-        (
-            Self {
-                words: Some(words),
-                ..Self::alone()
-            },
-            heard,
-        )
+        let cut = Arc::new(watch::Sender::new(false));
+        (Self { cut, words }, heard)
     }
 
     /// Sends a message to the user.
     pub fn say(&self, text: String) {
-        if let Some(words) = &self.words {
-            // The receiver may be gone.
-            words.send(text).ok();
-        }
+        // The receiver may be gone.
+        self.words.send(text).ok();
     }
 
     /// Ends all waiting on this line, now and later.

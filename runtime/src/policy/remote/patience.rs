@@ -23,18 +23,12 @@ pub(super) struct RetryPatience {
     told: Option<String>,
 }
 
-/// What to do after a failure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RetryDecision {
-    /// Try again.
-    Again {
-        /// Pause before the next attempt.
-        after: Duration,
-        /// Message for the user before the pause.
-        say: Option<String>,
-    },
-    /// Give up for this reason.
-    GiveUp(String),
+/// The pause before the next attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RetryPause {
+    pub(super) time: Duration,
+    /// Message for the user before it.
+    pub(super) say: Option<String>,
 }
 
 impl RetryPatience {
@@ -49,7 +43,15 @@ impl RetryPatience {
     }
 
     /// Records that an attempt that began at `began` has failed at `now`.
-    pub(super) fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> RetryDecision {
+    ///
+    /// # Errors
+    /// Returns the reason to give up, once that is to be done.
+    pub(super) fn failed(
+        &mut self,
+        reason: &str,
+        began: Instant,
+        now: Instant,
+    ) -> Result<RetryPause, String> {
         let since = *self.since.get_or_insert(began);
         self.failures += 1;
         let waited = now.saturating_duration_since(since);
@@ -63,26 +65,23 @@ impl RetryPatience {
             } else {
                 format!("{} attempts", self.failures)
             };
-            return RetryDecision::GiveUp(format!(
+            return Err(format!(
                 "{attempts} in {:.1} s, the last one: {reason}",
                 waited.as_secs_f64()
             ));
         };
         let Some(doublings) = self.failures.checked_sub(2) else {
-            return RetryDecision::Again {
-                after: Duration::ZERO,
-                say: None,
-            };
+            return Ok(RetryPause::default());
         };
         let say = (self.told.as_deref() != Some(reason)).then(|| {
             self.told = Some(reason.to_owned());
             format!("{reason}; retrying for {:.0} s", left.as_secs_f64().ceil())
         });
-        let after = SHORTEST
+        let time = SHORTEST
             .saturating_mul(1 << doublings.min(8))
             .min(LONGEST)
             .min(left);
-        RetryDecision::Again { after, say }
+        Ok(RetryPause { time, say })
     }
 
     /// Records a successful attempt; returns a message for the user if the failures were reported.
@@ -105,19 +104,12 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    fn after(next: &RetryDecision) -> f64 {
-        if let RetryDecision::Again { after, .. } = next {
-            after.as_secs_f64()
-        } else {
-            panic!("{next:?}")
-        }
-    }
-
     #[test]
     fn pauses_grow_up_to_a_limit() {
         let (mut patience, start) = (RetryPatience::new(seconds(100.0)), crate::clock::now());
         let pauses: Vec<f64> = (0..8)
-            .map(|_| after(&patience.failed("refused", start, start)))
+            .map(|_| patience.failed("refused", start, start))
+            .map(|pause| pause.unwrap().time.as_secs_f64())
             .collect();
         assert_eq!(pauses, [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]);
     }
@@ -125,26 +117,21 @@ mod tests {
     #[test]
     fn the_last_pause_ends_with_the_patience() {
         let (mut patience, start) = (RetryPatience::new(seconds(10.0)), crate::clock::now());
-        patience.failed("refused", start, start);
-        assert_eq!(
-            after(&patience.failed("refused", start, start + seconds(9.9))),
-            0.1
-        );
+        patience.failed("refused", start, start).unwrap();
+        let pause = patience.failed("refused", start, start + seconds(9.9));
+        assert_eq!(pause.unwrap().time, seconds(0.1));
         let last = patience.failed("timed out", start, start + seconds(10.0));
-        assert_eq!(
-            last,
-            RetryDecision::GiveUp("3 attempts in 10.0 s, the last one: timed out".to_owned())
-        );
+        let wanted = "3 attempts in 10.0 s, the last one: timed out";
+        assert_eq!(last.unwrap_err(), wanted);
     }
 
     #[test]
     fn a_reason_is_told_once_and_so_is_the_return() {
         let (mut patience, start) = (RetryPatience::new(seconds(60.0)), crate::clock::now());
-        let mut say =
-            |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
-                RetryDecision::Again { say, .. } => say,
-                RetryDecision::GiveUp(text) => panic!("{text}"),
-            };
+        let mut say = |reason: &str, at: f64| {
+            let pause = patience.failed(reason, start, start + seconds(at));
+            pause.unwrap().say
+        };
         assert_eq!(say("refused", 0.0), None);
         assert_eq!(
             say("refused", 0.0).as_deref(),
@@ -159,7 +146,7 @@ mod tests {
             patience.succeeded(start + seconds(21.0)).as_deref(),
             Some("answers again after 21.0 s")
         );
-        patience.failed("refused", start, start);
+        patience.failed("refused", start, start).unwrap();
         assert_eq!(patience.succeeded(start), None);
     }
 }
