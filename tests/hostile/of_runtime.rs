@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use bytes::BytesMut;
 use rig::hostile::Target;
-use runtime::protocols::xpolicylab::{self, MessageType};
+use runtime::protocols::xpolicylab;
 use runtime::serve::http;
 use tokio_tungstenite::tungstenite::WebSocket;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -28,7 +28,7 @@ fn hostile_xpolicylab() {
     let keys = ["arm_joint_state", "ee_joint_state"].map(str::to_owned);
     Target::new("xpolicylab").run(|input| {
         let message = input.to_vec().into();
-        let payload = xpolicylab::payload(&message, MessageType::Infer, "a-1");
+        let payload = xpolicylab::payload(&message, xpolicylab::INFER, "a-1");
         let payload = payload.map_err(|err| kind(&err))?;
         let chunk = xpolicylab::read_chunk(&payload, &keys, 2, 8);
         let chunk = chunk.map_err(|err| kind(&err))?;

@@ -23,11 +23,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use jobs::policies::Server;
 use jobs::settings::Settings;
-use wire::Value;
+use jobs::wiring::{Source, Wiring};
+use wire::{Array, Value};
 
-use crate::env::{EnvIndex, EnvSpec};
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::remote::PolicyServer;
-use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError};
+use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, seen};
 
 /// The reason why a request has no answer.
 #[derive(Debug)]
@@ -154,6 +155,26 @@ pub(crate) trait ClientCodec: Clone {
 
     /// Returns the properties of the policy, once the server was met.
     fn facts(&self) -> PolicyFacts;
+}
+
+/// Returns what the inputs of a server show, each with its name; `picture` says how a picture is
+/// sent.
+///
+/// # Errors
+/// Returns an error if the observation lacks a picture or a state.
+fn inputs<'a>(
+    wiring: &'a Wiring,
+    observation: &Observation,
+    picture: impl Fn(&Frame) -> Value,
+) -> Result<Vec<(&'a str, Value)>, RowError> {
+    let shown = |(key, source): (&'a str, &'a Source)| {
+        let value = match source {
+            Source::Camera(camera) => picture(seen::frame(camera, observation)?),
+            Source::States(parts) => Array::vector(&seen::numbers(parts, observation)?).into(),
+        };
+        Ok((key, value))
+    };
+    wiring.inputs().map(shown).collect()
 }
 
 /// Reads the value of an answer.

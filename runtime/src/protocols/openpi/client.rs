@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jobs::policies::{Pi0, Pi0Adapter, PolicyType, Server};
-use jobs::wiring::{Given, Sides, Source, Wiring};
+use jobs::wiring::{Given, Sides, Wiring};
 use serde_json::Map;
-use wire::{Array, Dialect, Key, Value};
+use wire::{Dialect, Key, Value};
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::remote::PolicyServer;
 use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, argument, seen};
-use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, picture, read};
+use crate::protocols::{
+    CallError, ClientCodec, Exchange, OnServer, Transport, inputs, picture, read,
+};
 
 /// Height and width of the pictures that openpi's models use.
 const PICTURE: [usize; 2] = [224, 224];
@@ -93,16 +95,11 @@ pub(crate) struct OpenpiClient {
 impl OpenpiClient {
     /// Returns the request `{name: picture or numbers, …, "prompt": words}`.
     fn request(&self, observation: &Observation) -> Result<Bytes, RowError> {
-        let mut members = Vec::new();
-        for (key, source) in self.wiring.inputs() {
-            let value = match source {
-                Source::Camera(camera) => {
-                    picture::padded(seen::frame(camera, observation)?, self.picture).into()
-                }
-                Source::States(parts) => Array::vector(&seen::numbers(parts, observation)?).into(),
-            };
-            members.push((Key::from(key), value));
-        }
+        let picture = |frame: &Frame| picture::padded(frame, self.picture).into();
+        let members = inputs(&self.wiring, observation, picture)?.into_iter();
+        let mut members: Vec<_> = members
+            .map(|(key, value)| (Key::from(key), value))
+            .collect();
         let words = seen::instruction(observation, self.given.language_instruction.as_deref())?;
         members.push((Key::from("prompt"), words.into()));
         Ok(wire::write(&Value::Map(members), Dialect::Openpi).into())
@@ -178,6 +175,7 @@ fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use wire::Array;
 
     use super::*;
 

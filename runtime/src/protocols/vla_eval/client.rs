@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jobs::policies::{PolicyType, Server, VlaEval};
-use jobs::wiring::{Sides, Source, Wiring, vla_eval};
+use jobs::wiring::{Sides, Wiring, vla_eval};
 use serde_json::{Map, Value as Json};
-use wire::{Array, Key, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
+use wire::{Key, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::clock::unix_seconds;
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::remote::PolicyServer;
 use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, seen};
 use crate::protocols::vla_eval::hello::VlaEvalHello;
-use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, numbers, picture};
+use crate::protocols::{
+    CallError, ClientCodec, Exchange, OnServer, Transport, inputs, numbers, picture,
+};
 
 /// What to do about a chunk of which nobody said how much is to be executed.
 const SAY_HOW_MANY: &str = "; with action_chunk_length, that many actions of a chunk are executed";
@@ -275,16 +277,11 @@ pub(super) fn shown(
     words: &str,
 ) -> Result<Value, RowError> {
     let (mut images, mut members) = (Vec::new(), Vec::new());
-    for (key, source) in wiring.inputs() {
-        let value = match source {
-            Source::Camera(camera) => {
-                let frame = seen::frame(camera, observation)?;
-                let own = || picture::whole(frame);
-                size.map_or_else(own, |size| picture::padded(frame, size))
-                    .into()
-            }
-            Source::States(parts) => Array::vector(&seen::numbers(parts, observation)?).into(),
-        };
+    let picture = |frame: &Frame| match size {
+        Some(size) => picture::padded(frame, size).into(),
+        None => picture::whole(frame).into(),
+    };
+    for (key, value) in inputs(wiring, observation, picture)? {
         match key.strip_prefix("images/") {
             Some(name) => images.push((Key::from(name), value)),
             None => members.push((Key::from(key), value)),

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::policies::{PolicyType, Server, Xpolicylab};
-use jobs::wiring::{Sides, Source, Wiring, xpolicylab};
-use wire::{Array, Key, Value};
+use jobs::wiring::{Sides, Wiring, xpolicylab};
+use wire::{Key, Value};
 
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::remote::PolicyServer;
 use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, argument, seen};
-use crate::protocols::xpolicylab::{MOST_ACTIONS, MessageType, payload, read_chunk, request};
-use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, picture};
+use crate::protocols::xpolicylab::{
+    HELLO, INFER, MOST_ACTIONS, MessageTypes, RESET, TRIAL_END, payload, read_chunk, request,
+};
+use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, inputs, picture};
 
 /// Version of the format of observations that are sent.
 const DATA_FORMAT: &str = "v1.0";
@@ -99,34 +101,35 @@ impl XpolicylabClient {
     async fn ask(
         &mut self,
         link: &mut impl Exchange,
-        message_type: MessageType,
+        message_types: MessageTypes,
         (trial_id, step): (&str, u64),
         content: Vec<(Key, Value)>,
     ) -> Result<Value, CallError> {
         let message_id = format!("{}-{}", self.evaluation_id, self.messages + 1);
         let ids = [&*message_id, &self.evaluation_id];
-        let request = request(message_type, ids, (Some(trial_id), step), content);
+        let request = request(message_types, ids, (Some(trial_id), step), content);
         let answer = link.ask(request).await?;
         self.messages += 1;
-        payload(&answer, message_type, &message_id).map_err(CallError::Wrong)
+        payload(&answer, message_types, &message_id).map_err(CallError::Wrong)
     }
 
     /// Says something about a trial as a whole.
     async fn tell(
         &mut self,
         link: &mut impl Exchange,
-        message_type: MessageType,
+        message_types: MessageTypes,
         trial_id: &str,
     ) -> Result<(), CallError> {
         let payload = vec![(Key::from("trial_id"), trial_id.into())];
-        self.ask(link, message_type, (trial_id, 0), payload).await?;
+        self.ask(link, message_types, (trial_id, 0), payload)
+            .await?;
         Ok(())
     }
 
     /// Tells the server which episodes are over.
     async fn end_trials(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
         while let Some(id) = self.over.first().cloned() {
-            self.tell(link, MessageType::TrialEnd, &id).await?;
+            self.tell(link, TRIAL_END, &id).await?;
             self.over.remove(0);
         }
         Ok(())
@@ -151,11 +154,7 @@ impl XpolicylabClient {
             ("state", Value::Map(Vec::new())),
             ("additional_info", Value::map([("frequency", frequency)])),
         ]);
-        for (path, source) in self.wiring.inputs() {
-            let value = match source {
-                Source::Camera(camera) => shown(seen::frame(camera, seen)?),
-                Source::States(parts) => Array::vector(&seen::numbers(parts, seen)?).into(),
-            };
+        for (path, value) in inputs(&self.wiring, seen, shown)? {
             insert(&mut observation, path, value);
         }
         Ok(observation)
@@ -168,9 +167,9 @@ impl ClientCodec for XpolicylabClient {
 
     async fn greet(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
         let id = fresh_id().map_err(CallError::Wrong)?;
-        let hello = request(MessageType::Hello, [&id, &id], (None, 0), Vec::new());
+        let hello = request(HELLO, [&id, &id], (None, 0), Vec::new());
         let answer = link.ask(hello).await?;
-        let answer = payload(&answer, MessageType::Hello, &id);
+        let answer = payload(&answer, HELLO, &id);
         answer.map_err(|reason| CallError::Wrong(format!("hello: {reason}")))?;
         Ok(())
     }
@@ -191,7 +190,7 @@ impl ClientCodec for XpolicylabClient {
         self.end_trials(link).await?;
         for row in rows.iter().filter(begins) {
             let id = trial_of(row);
-            self.tell(link, MessageType::Reset, &id).await?;
+            self.tell(link, RESET, &id).await?;
             self.trials.insert(row.env, id);
         }
         Ok(())
@@ -207,7 +206,7 @@ impl ClientCodec for XpolicylabClient {
             let observation = self.observation(row.env, row.now())?;
             let payload = vec![(Key::from("observation"), observation)];
             let trial = (&*trial_of(row), row.inference);
-            let answer = self.ask(link, MessageType::Infer, trial, payload).await?;
+            let answer = self.ask(link, INFER, trial, payload).await?;
             let (keys, most) = (&self.action_keys, self.chunk_length());
             let chunk = read_chunk(&answer, keys, self.action_dim, most);
             chunks.push(chunk.map_err(CallError::Wrong)?);

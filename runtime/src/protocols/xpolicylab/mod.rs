@@ -31,43 +31,29 @@ use crate::protocols::read;
 /// Maximum number of actions of an answer that are used.
 const MOST_ACTIONS: usize = 4096;
 
-/// The requests that are sent, each with its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageType {
-    /// The first message of a connection.
-    Hello,
-    /// Makes the model forget all episodes.
-    Reset,
-    /// Asks for actions.
-    Infer,
-    /// Says that an episode is over.
-    TrialEnd,
-}
+/// The types of a request and of its answer.
+pub type MessageTypes = [&'static str; 2];
 
-impl MessageType {
-    /// Returns the names of the request and of its answer on the wire.
-    fn names(self) -> [&'static str; 2] {
-        match self {
-            Self::Hello => ["hello", "hello_ack"],
-            Self::Reset => ["reset", "reset_result"],
-            Self::Infer => ["infer", "infer_result"],
-            Self::TrialEnd => ["trial_end", "trial_end_ack"],
-        }
-    }
-}
+/// The first message of a connection.
+const HELLO: MessageTypes = ["hello", "hello_ack"];
+/// Makes the model forget all episodes.
+const RESET: MessageTypes = ["reset", "reset_result"];
+/// Asks for actions.
+pub const INFER: MessageTypes = ["infer", "infer_result"];
+/// Says that an episode is over.
+const TRIAL_END: MessageTypes = ["trial_end", "trial_end_ack"];
 
 /// Returns the bytes of a request. `message_id` is unique among all messages that a server ever
 /// gets: newer servers answer a message that they have answered before from memory. `evaluation_id`
 /// names the client, and `trial_id` the episode, with its number of earlier inferences.
 fn request(
-    message_type: MessageType,
+    [message_type, _]: MessageTypes,
     [message_id, evaluation_id]: [&str; 2],
     (trial_id, step): (Option<&str>, u64),
     payload: Vec<(Key, Value)>,
 ) -> Bytes {
-    let [name, _] = message_type.names();
     let message = Value::map([
-        ("message_type", name.into()),
+        ("message_type", message_type.into()),
         ("message_id", message_id.into()),
         ("evaluation_id", evaluation_id.into()),
         ("action_case_id", Value::Nil),
@@ -86,7 +72,7 @@ fn request(
 /// the name of the server.
 pub fn payload(
     answer: &Bytes,
-    message_type: MessageType,
+    [_, wanted]: MessageTypes,
     message_id: &str,
 ) -> Result<Value, String> {
     let answer = read(answer)?;
@@ -96,7 +82,6 @@ pub fn payload(
             "it answers message `{found}`, and was asked `{message_id}`"
         ));
     }
-    let [_, wanted] = message_type.names();
     let found = text(&answer, "message_type")?;
     let payload = answer
         .get("payload")
@@ -249,7 +234,7 @@ mod tests {
     #[test]
     fn a_request_has_every_field_of_the_envelope() {
         let payload = vec![(Key::from("trial_id"), "3".into())];
-        let bytes = request(MessageType::Reset, ["a-1", "a"], (Some("3"), 7), payload);
+        let bytes = request(RESET, ["a-1", "a"], (Some("3"), 7), payload);
         let message = wire::read(&bytes).unwrap().value;
         let text = |field: &str| message.get(field).and_then(Value::as_text).unwrap();
         let ids = ["message_type", "message_id", "evaluation_id", "trial_id"].map(text);
@@ -264,7 +249,7 @@ mod tests {
     fn only_the_answer_to_the_request_counts_and_an_error_of_the_server_is_quoted() {
         let ok = || Value::map([("ok", true.into())]);
         let own = answer("a-1", "infer_result", ok());
-        assert_eq!(payload(&own, MessageType::Infer, "a-1"), Ok(ok()));
+        assert_eq!(payload(&own, INFER, "a-1"), Ok(ok()));
         let no = Value::map([("ok", false.into())]);
         let error = Value::map([
             ("code", "infer_failed".into()),
@@ -298,7 +283,7 @@ mod tests {
             ),
             (Bytes::from_static(b"{}"), "its answer cannot be read: "),
         ] {
-            let refused = payload(&answer, MessageType::Infer, "a-1");
+            let refused = payload(&answer, INFER, "a-1");
             let text = refused.unwrap_err();
             assert!(text.starts_with(reason), "{text}");
         }
