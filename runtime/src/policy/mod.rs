@@ -114,29 +114,29 @@ pub struct PolicyFacts {
     /// Name of each number of an action; [`make`] knows it.
     pub action_names: Vec<String>,
     /// What the checkpoint says of its keys, if the policy acts for them and for no environment.
-    pub own_keys: Option<OwnKeys>,
+    pub own_keys: Option<ClientKeys>,
     /// What the policy reports about itself for the journal: `policy_path`, `dtype` and the like.
     pub reported: Vec<(&'static str, serde_json::Value)>,
     /// Notes for the user before the first episode, such as settings without effect.
     pub notes: Vec<String>,
 }
 
-/// The inputs and actions of a checkpoint, as its clients know them.
+/// The inputs and actions of a policy, as its clients know them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OwnKeys {
+pub struct ClientKeys {
     /// Keys and steps of all inputs and actions.
     pub modalities: Modalities,
     /// State vectors and their lengths, where the checkpoint tells them.
     pub states: Vec<(String, Option<usize>)>,
     /// Action vectors and their lengths, in order.
     pub actions: Vec<(String, usize)>,
-    /// Shape of the noise from which a chunk starts.
-    pub noise_shape: [usize; 2],
-    /// Seed of the policy.
+    /// Shape of the noise from which a chunk starts; `None` if clients cannot choose it.
+    pub noise_shape: Option<[usize; 2]>,
+    /// Seed of the episodes for which clients do not choose one.
     pub seed: u64,
 }
 
-impl OwnKeys {
+impl ClientKeys {
     /// Returns the name of each number of all action vectors, one after the other.
     fn action_names(&self) -> impl Iterator<Item = String> {
         let numbers = |(key, width): &(String, usize)| {

@@ -38,7 +38,7 @@ pub struct PolicyRow {
 pub enum RowNoise {
     /// Noise drawn from this seed.
     Seed(u64),
-    /// The noise itself, of the shape in [`crate::policy::OwnKeys::noise_shape`], row-major.
+    /// The noise itself, of the shape in [`crate::policy::ClientKeys::noise_shape`], row-major.
     Given(Vec<f32>),
 }
 
@@ -66,28 +66,28 @@ pub struct Continuation {
 
 /// The observations of an episode's latest steps, at least one.
 #[derive(Clone, Debug)]
-pub struct Window {
-    now: Arc<Observation>,
+pub struct Window<T = Observation> {
+    now: Arc<T>,
     /// Those before, the oldest first.
-    past: VecDeque<Arc<Observation>>,
+    past: VecDeque<Arc<T>>,
 }
 
-impl Window {
+impl<T> Window<T> {
     /// Begins with the first observation of an episode.
-    pub fn new(first: Arc<Observation>) -> Self {
+    pub fn new(first: Arc<T>) -> Self {
         let past = VecDeque::new();
         Self { now: first, past }
     }
 
     /// Returns the window of these observations, the last of which is now.
-    pub fn of(seen: impl IntoIterator<Item = Observation>) -> Option<Self> {
+    pub fn of(seen: impl IntoIterator<Item = T>) -> Option<Self> {
         let mut past: VecDeque<_> = seen.into_iter().map(Arc::new).collect();
         let now = past.pop_back()?;
         Some(Self { now, past })
     }
 
     /// Adds the observation of the next step for a policy that looks back by so many steps.
-    pub fn push(&mut self, next: Arc<Observation>, looks_back: usize) {
+    pub fn push(&mut self, next: Arc<T>, looks_back: usize) {
         self.past.push_back(std::mem::replace(&mut self.now, next));
         while self.past.len() > looks_back {
             self.past.pop_front();
@@ -95,13 +95,18 @@ impl Window {
     }
 
     /// Returns the observation of the last step.
-    pub fn now(&self) -> &Arc<Observation> {
+    pub fn now(&self) -> &Arc<T> {
         &self.now
+    }
+
+    /// Returns all observations.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.past.iter().chain([&self.now]).map(|seen| &**seen)
     }
 
     /// Returns the observation at each of `deltas` steps from now, where 0 is now. Steps before
     /// the first observation repeat that one, as the reference's `MultiStepWrapper` does.
-    pub fn at(&self, deltas: &[i64]) -> Vec<&Observation> {
+    pub fn at(&self, deltas: &[i64]) -> Vec<&T> {
         let at = |delta: &i64| {
             let back = usize::try_from(-*delta).unwrap_or(0).min(self.past.len());
             self.past.get(self.past.len() - back).unwrap_or(&self.now)

@@ -31,18 +31,18 @@ pub fn asked(
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    let inputs = validate(observation, &card.modalities).map_err(RequestError::new)?;
+    let inputs = validate(observation, &card.keys.modalities).map_err(RequestError::new)?;
     limits.check(&inputs)?;
-    if card.is_interface() {
-        for ((name, [height, width]), (_, array)) in card.view_sizes.iter().zip(&inputs.video) {
-            let wanted = [*height as usize, *width as usize, 3];
-            sized("picture of camera", name, array, &wanted)?;
+    if card.interface.is_some() {
+        for (camera, (_, array)) in card.cameras().zip(&inputs.video) {
+            let wanted = [camera.height as usize, camera.width as usize, 3];
+            sized("picture of camera", &camera.name, array, &wanted)?;
         }
-        for ((name, length), (_, array)) in card.states.iter().zip(&inputs.state) {
+        for ((name, length), (_, array)) in card.keys.states.iter().zip(&inputs.state) {
             sized("state", name, array, length.as_slice())?;
         }
     }
-    let steps = [&card.modalities.video, &card.modalities.state];
+    let steps = [&card.keys.modalities.video, &card.keys.modalities.state];
     let steps = steps.map(|modality| modality.horizon().max(1));
     let rows = windows(&inputs, steps[0].max(steps[1]));
     Ok(ValidatedRequest { rows, noise: None })
@@ -158,8 +158,8 @@ mod tests {
             chunk_length: 1,
             ..PolicyFacts::default()
         };
-        let card = ServedSpec::of_interface(facts, &env);
-        assert_eq!(card.modalities.video.delta_indices, [-1, 0]);
+        let card = ServedSpec::of_interface(facts, env.interface);
+        assert_eq!(card.keys.modalities.video.delta_indices, [-1, 0]);
         let shape = [2, 2, 1, 1, 3];
         let pixels = (0..12u8).map(|byte| byte / 3).collect::<Vec<_>>();
         let front = Array::of_u8(&shape, pixels.into());

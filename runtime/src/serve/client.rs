@@ -59,7 +59,7 @@ impl ClientEpisode {
         server: &ServerState,
         asked: ValidatedRequest,
     ) -> Result<Vec<Chunk>, RequestError> {
-        let drawn = || seed::noise(server.card.seed, self.client.0, self.number);
+        let drawn = || seed::noise(server.card.keys.seed, self.client.0, self.number);
         let episode = self.seed.unwrap_or_else(drawn);
         let chose_noise = asked.noise.is_some();
         let mut noise = asked.noise.into_iter().flatten();
@@ -150,8 +150,8 @@ pub fn chosen_noise(
 }
 
 fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<RowNoise>, RequestError> {
-    let [steps, width] = card.noise_shape.ok_or_else(|| {
-        let policy = card.policy;
+    let [steps, width] = card.keys.noise_shape.ok_or_else(|| {
+        let policy = card.facts.policy;
         format!(
             "options 'noise': policy {policy} has no noise to choose; `reset` with a 'seed' \
              determines its actions"

@@ -204,14 +204,14 @@ impl ServeProgram {
         let Self { args, env, log, .. } = self;
         let server = ServerState::new(card, args, most, to_dispatcher);
         end_on_signals(&server).map_err(Refusal::new)?;
-        let facts = server.card.facts.iter();
+        let facts = server.card.facts.reported.iter();
         let facts: Vec<_> = facts
             .map(|(name, value)| format!("{name} {value}"))
             .collect();
         let colon = if facts.is_empty() { "" } else { ": " };
         log.say(&format!(
             "{}{colon}{}",
-            server.card.policy,
+            server.card.facts.policy,
             facts.join(", ")
         ));
         let ready = format!(
@@ -264,7 +264,7 @@ impl ServeProgram {
         let mut facts = facts.map_err(Refusal::new)?;
         facts.notes.iter().for_each(|note| self.log.warn(note));
         match (interface, facts.own_keys.take()) {
-            (Some(env), _) => Ok(ServedSpec::of_interface(facts, env)),
+            (Some(env), _) => Ok(ServedSpec::of_interface(facts, env.interface.clone())),
             (None, Some(keys)) => Ok(ServedSpec::of_keys(facts, keys)),
             (None, None) => Err(Refusal::new("the policy has no keys of its own")),
         }

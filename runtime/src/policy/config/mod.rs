@@ -17,8 +17,8 @@ use crate::policy::lerobot::LerobotSettings;
 use crate::policy::python::{PythonPolicy, PythonPolicySettings};
 use crate::policy::remote::{Lifeline, PolicyServer, RemotePolicy};
 use crate::policy::{
-    Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, RandomAction, ReplayAction, Scripted,
-    ZeroAction, argument,
+    Checkpoints, ClientKeys, Policy, PolicyError, PolicyFacts, RandomAction, ReplayAction,
+    Scripted, ZeroAction, argument,
 };
 use crate::protocols::{ClientCodec as _, OnServer, Transport};
 
@@ -139,7 +139,7 @@ pub fn make(
     facts.policy = policy_type.name();
     facts.action_names = match (env, &facts.own_keys) {
         (Some(env), _) => env.action.names.clone(),
-        (None, keys) => keys.iter().flat_map(OwnKeys::action_names).collect(),
+        (None, keys) => keys.iter().flat_map(ClientKeys::action_names).collect(),
     };
     facts.chunk_length = read.chunk_length.unwrap_or(facts.horizon);
     facts.is_remote = policy_type.row().is_remote;

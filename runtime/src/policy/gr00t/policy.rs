@@ -19,8 +19,8 @@ use crate::policy::gr00t::continuing::PreviousChunks;
 use crate::policy::gr00t::inference::{Gr00tInference, RowChunk, open_processor};
 use crate::policy::seen;
 use crate::policy::{
-    Checkpoints, Chunk, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
-    RowNoise, Shortage, Window, argument, looks_back,
+    Checkpoints, Chunk, ClientKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    RowError, RowNoise, Shortage, Window, argument, looks_back,
 };
 use jobs::policies::{Batching, Gr00t, PolicyType};
 use jobs::wiring::{ActionPlaces, Joints, Sides, Wiring};
@@ -194,11 +194,11 @@ impl Policy for Gr00tPolicy {
         let own_keys = || {
             let processor = inference.processor();
             let states = processor.numbers.state_keys().into_iter();
-            OwnKeys {
+            ClientKeys {
                 modalities: processor.modalities.clone(),
                 states: states.map(|(key, width)| (key.to_owned(), width)).collect(),
                 actions: action_keys(processor),
-                noise_shape: inference.noise_shape().map(|edge| edge as usize),
+                noise_shape: Some(inference.noise_shape().map(|edge| edge as usize)),
                 seed: settings.wiring.seed,
             }
         };

@@ -90,7 +90,7 @@ impl Gr00tServer {
             }
             Asked::Infer(asked, prefix) => {
                 let chunks = client.infer(asked).await?;
-                let actions = by_key(&chunks, &client.server.card.actions, prefix);
+                let actions = by_key(&chunks, &client.server.card.keys.actions, prefix);
                 Ok(Some(vec![actions, Value::map([])].into()))
             }
         }
@@ -162,7 +162,7 @@ fn decode(body: &Bytes, before: Dialect, card: &ServedSpec, limits: &RequestLimi
 }
 
 fn modality_config(card: &ServedSpec, dialect: Dialect) -> Value {
-    let json = card.modalities.to_json();
+    let json = card.keys.modalities.to_json();
     let modalities = json.as_object().into_iter().flatten();
     let modalities = modalities.map(|(name, config)| {
         let config = Value::map([
@@ -186,7 +186,8 @@ fn get_action(
     })?;
     let is_flat = is_flat(observation);
     let mut asked = if is_flat {
-        let nested = validate_flat(observation, &card.modalities).map_err(RequestError::new)?;
+        let nested =
+            validate_flat(observation, &card.keys.modalities).map_err(RequestError::new)?;
         asked(&nested, card, limits)?
     } else {
         asked(observation, card, limits)?

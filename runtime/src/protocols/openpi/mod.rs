@@ -54,21 +54,23 @@ pub(crate) struct OpenpiServer {
 
 /// Returns the metadata that a client receives when it connects.
 pub(crate) fn metadata(card: &ServedSpec) -> Value {
-    let facts = card.facts.iter();
+    let facts = card.facts.reported.iter();
     let facts = facts.map(|(name, value)| ((*name).to_owned(), value.clone()));
     let mut metadata = json!({
-        "policy": card.policy,
+        "policy": card.facts.policy,
         "facts": facts.collect::<serde_json::Map<_, _>>(),
-        "views": card.modalities.video.keys,
-        "view_steps": card.modalities.video.horizon(),
-        "states": card.states,
-        "state_steps": card.modalities.state.horizon(),
-        "actions": card.actions,
+        "views": card.keys.modalities.video.keys,
+        "view_steps": card.keys.modalities.video.horizon(),
+        "states": card.keys.states,
+        "state_steps": card.keys.modalities.state.horizon(),
+        "actions": card.keys.actions,
         "action_horizon": card.horizon,
     });
-    if card.is_interface() {
-        metadata["view_sizes"] = json!(card.view_sizes);
-        metadata["action_names"] = json!(card.action_names);
+    if let Some(interface) = &card.interface {
+        let sizes = card.cameras();
+        let sizes = sizes.map(|camera| (&camera.name, [camera.height, camera.width]));
+        metadata["view_sizes"] = json!(sizes.collect::<Vec<_>>());
+        metadata["action_names"] = json!(interface.action.names);
     }
     Value::from(&metadata)
 }
@@ -155,20 +157,23 @@ fn nested(observation: &Value, card: &ServedSpec) -> Value {
             .or_else(|| images.and_then(|images| images.get(key)))?;
         Some((Key::from(key.as_str()), with_edges(found, 5)))
     };
-    let video = card.modalities.video.keys.iter().filter_map(view);
+    let video = card.keys.modalities.video.keys.iter().filter_map(view);
     let vector = |key: &String| {
         let found = as_f32(named(observation, "state", key)?);
         Some((Key::from(key.as_str()), with_edges(&found, 3)))
     };
-    let vectors = card.modalities.state.keys.iter();
+    let vectors = card.keys.modalities.state.keys.iter();
     let mut state: Vec<_> = vectors.filter_map(vector).collect();
     if state.is_empty() {
         state = parts(observation, card).unwrap_or_default();
     }
-    let default = || card.prompt.clone().map(Value::Text);
-    let prompt = observation.get("prompt").cloned().or_else(default);
+    let own = card
+        .interface
+        .as_ref()
+        .map(|interface| &*interface.language);
+    let prompt = observation.get("prompt").cloned().or(own.map(Value::from));
     let prompt = prompt.map(|prompt| Value::List(vec![Value::List(vec![prompt])]));
-    let language = prompt.map(|prompt| (Key::from(card.modalities.language_key()), prompt));
+    let language = prompt.map(|prompt| (Key::from(card.keys.modalities.language_key()), prompt));
     Value::map([
         ("video", Value::Map(video.collect())),
         ("state", Value::Map(state)),
@@ -191,13 +196,13 @@ fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(Key, Value)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else {
         return None;
     };
-    let lengths: Vec<_> = card.states.iter().map(|(_, length)| *length).collect();
+    let lengths: Vec<_> = card.keys.states.iter().map(|(_, length)| *length).collect();
     let known: Option<usize> = lengths.iter().copied().sum();
     if known != Some(whole.shape().iter().product()) {
         return None;
     }
     let numbers = whole.to_f32();
-    let parts = card.states.iter().zip(divided(&numbers, &lengths)?);
+    let parts = card.keys.states.iter().zip(divided(&numbers, &lengths)?);
     let parts = parts.map(|((key, _), part)| {
         let part = Array::of_f32(&[1, 1, part.len()], part);
         (Key::from(key.as_str()), part.into())

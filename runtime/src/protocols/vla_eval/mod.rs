@@ -36,6 +36,7 @@ mod client_tests;
 pub(crate) mod server_tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jobs::sha256;
@@ -44,7 +45,7 @@ use wire::{Array, Dialect, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage}
 
 use crate::clock::unix_seconds;
 use crate::policy::Chunk;
-use crate::protocols::vla_eval::observation::PastObservations;
+use crate::protocols::vla_eval::observation::{PastObservations, Sent};
 use crate::serve::card::ServedSpec;
 use crate::serve::request::RequestError;
 use crate::serve::session::{Reply, ServerCodec, Session, Then};
@@ -72,7 +73,7 @@ impl VlaEvalServer {
     /// `hello` before it was asked.
     pub(crate) fn new(card: &ServedSpec, is_greeted: bool) -> Self {
         Self {
-            past: PastObservations::new(&card.modalities),
+            past: PastObservations::new(&card.keys.modalities),
             is_greeted,
             chunk: VecDeque::new(),
         }
@@ -98,17 +99,13 @@ impl VlaEvalServer {
         Reply::default()
     }
 
-    async fn observe(
-        &mut self,
-        client: &mut Session,
-        VlaEvalMessage { payload, seq, .. }: VlaEvalMessage,
-        bytes: usize,
-    ) -> Reply {
+    async fn observe(&mut self, client: &mut Session, seq: u64, sent: Sent) -> Reply {
+        let sent = Arc::new(sent);
         if let Some(action) = self.chunk.pop_front() {
-            self.past.push(payload, bytes);
+            self.past.push(sent);
             return Reply::control(action_of(seq, &action));
         }
-        match self.infer(client, payload, bytes).await {
+        match self.infer(client, sent).await {
             Ok(()) => {
                 let action = self.chunk.pop_front().unwrap_or_default();
                 Reply::to_request(action_of(seq, &action), Ok(()))
@@ -118,21 +115,17 @@ impl VlaEvalServer {
     }
 
     /// Fills the chunk.
-    async fn infer(
-        &mut self,
-        client: &mut Session,
-        now: Value,
-        bytes: usize,
-    ) -> Result<(), RequestError> {
-        let steps = self.past.steps(&now);
+    async fn infer(&mut self, client: &mut Session, now: Arc<Sent>) -> Result<(), RequestError> {
+        let seen = self.past.with(Arc::clone(&now));
         // Decoded pictures take more than the message, and past ones are decoded again.
         let longest_edge = client.server.limits.max_picture_edge;
-        let decoded = bytes + steps.decoded_bytes(longest_edge);
+        let pictures = observation::decoded_bytes(&seen, &client.server.card, longest_edge);
+        let decoded = now.bytes + pictures;
         client.server.hold(client.id, decoded);
-        let decode = move |card: &_, limits: &_| observation::validated(&steps, card, limits);
+        let decode = move |card: &_, limits: &_| observation::validated(&seen, card, limits);
         let asked = client.decode(decoded, decode).await??;
         // The environment has shown this, whatever comes of the inference.
-        self.past.push(now, bytes);
+        self.past.push(now);
         client.server.stats.asked("infer");
         let chunks = client.infer(asked).await?;
         let executed = client.server.rules.chunk_size.unwrap_or(usize::MAX);
@@ -162,7 +155,11 @@ impl ServerCodec for VlaEvalServer {
                 self.restart(client, chosen_seed(&message.payload))
             }
             VlaEvalKind::EpisodeEnd => self.restart(client, None),
-            VlaEvalKind::Observation => self.observe(client, message, bytes).await,
+            VlaEvalKind::Observation => {
+                let observation = message.payload;
+                let sent = Sent { observation, bytes };
+                self.observe(client, message.seq, sent).await
+            }
             // The reference prints it.
             VlaEvalKind::Error => Reply::default(),
             VlaEvalKind::Action => {
@@ -182,14 +179,14 @@ impl ServerCodec for VlaEvalServer {
 /// `observation_params` makes the runner of vla-eval ask its benchmark for states and for the wrist
 /// camera, and the specifications are compared with those of the benchmark.
 fn hello(card: &ServedSpec, seq: u64) -> VlaEvalMessage {
-    let views = &card.modalities.video.keys;
-    let lengths: Option<usize> = card.states.iter().map(|(_, length)| *length).sum();
-    let actions: usize = card.actions.iter().map(|(_, width)| width).sum();
+    let views = &card.keys.modalities.video.keys;
+    let lengths: Option<usize> = card.keys.states.iter().map(|(_, length)| *length).sum();
+    let actions: usize = card.keys.actions.iter().map(|(_, width)| width).sum();
     let mut expected = json!({});
     for view in views {
         expected[view.as_str()] = part("image", 0, "rgb_hwc_uint8");
     }
-    if !card.modalities.state.keys.is_empty() {
+    if !card.keys.modalities.state.keys.is_empty() {
         expected["state"] = part("state", lengths.unwrap_or(0), "raw");
     }
     expected["language"] = part("language", 0, "language");
@@ -199,7 +196,7 @@ fn hello(card: &ServedSpec, seq: u64) -> VlaEvalMessage {
         "model_server": "rrun",
         "capabilities": {},
         "observation_params": {
-            "send_state": !card.modalities.state.keys.is_empty(),
+            "send_state": !card.keys.modalities.state.keys.is_empty(),
             "send_wrist_image": views.len() > 1,
         },
         "action_spec": {"actions": part("actions", actions, "raw")},

@@ -12,13 +12,14 @@
 //! {"__image__": true, "format": "raw", "data": …, "dtype": "|u1", "shape": …}
 //! ```
 
-use std::collections::VecDeque;
 use std::io::Cursor;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use models::gr00t::processor::Modalities;
+use models::gr00t::processor::{Modalities, ModalityConfig};
 use wire::{Array, Dtype, Key, Value};
 
+use crate::policy::{Window, looks_back};
 use crate::protocols::numbers;
 use crate::protocols::observation::{ValidatedRequest, asked, divided, reshaped};
 use crate::serve::card::ServedSpec;
@@ -36,103 +37,80 @@ const IHDR: std::ops::Range<usize> = 16..24;
 /// The reason for a picture that has another form.
 const FORM: &str = "expected an array [height, width, 3] of uint8, as it is or as PNG";
 
-/// The last observations of an episode, as they were sent.
-#[derive(Debug)]
-pub(super) struct PastObservations {
-    video: Vec<i64>,
-    state: Vec<i64>,
-    /// How many observations are kept; 0 if only the current one counts.
-    most: usize,
-    seen: VecDeque<(Value, usize)>,
-    bytes: usize,
+/// An observation as it was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub observation: Value,
+    /// Size of its message in bytes.
+    pub bytes: usize,
 }
 
-/// The observations that one inference needs.
-#[derive(Clone, Debug)]
-pub(super) struct ObservationSteps {
-    /// The current observation.
-    pub now: Value,
-    /// Those whose pictures are needed, in order.
-    pub video: Vec<Value>,
-    /// Those whose states are needed, in order.
-    pub state: Vec<Value>,
+/// The last observations of an episode, which are decoded again for each inference that needs them.
+#[derive(Debug)]
+pub(super) struct PastObservations {
+    /// How many are kept; 0 if only the current one counts.
+    looks_back: usize,
+    seen: Option<Window<Sent>>,
 }
 
 impl PastObservations {
     /// Keeps as many observations as the checkpoint looks back.
     pub(super) fn new(modalities: &Modalities) -> Self {
-        let (video, state) = (&modalities.video, &modalities.state);
-        let deltas = video.delta_indices.iter().chain(&state.delta_indices);
-        let most = deltas.map(|delta| back(*delta)).max().unwrap_or(0);
+        let deltas = [&modalities.video, &modalities.state].map(|modality| &modality.delta_indices);
+        let deltas = deltas.map(|deltas| looks_back(deltas));
         Self {
-            video: video.delta_indices.clone(),
-            state: state.delta_indices.clone(),
-            most,
-            seen: VecDeque::new(),
-            bytes: 0,
+            looks_back: deltas[0].max(deltas[1]),
+            seen: None,
         }
     }
 
     /// Returns how many bytes of messages are kept.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        let seen = self.seen.iter().flat_map(Window::iter);
+        seen.map(|sent| sent.bytes).sum()
     }
 
     /// Forgets the episode.
     pub(super) fn clear(&mut self) {
-        self.seen.clear();
-        self.bytes = 0;
+        self.seen = None;
     }
 
-    /// Adds an observation from a message of `bytes` bytes.
-    pub(super) fn push(&mut self, observation: Value, bytes: usize) {
-        if self.most == 0 {
-            return;
-        }
-        self.seen.push_back((observation, bytes));
-        self.bytes += bytes;
-        if self.seen.len() > self.most
-            && let Some((_, bytes)) = self.seen.pop_front()
-        {
-            self.bytes -= bytes;
-        }
-    }
-
-    /// Returns the observations for an inference. Steps before the episode's first observation
-    /// repeat that one, as in an evaluation.
-    pub(super) fn steps(&self, now: &Value) -> ObservationSteps {
-        let at = |delta: &i64| match back(*delta) {
-            0 => now.clone(),
-            steps => {
-                let found = self.seen.get(self.seen.len().saturating_sub(steps));
-                found.map_or_else(|| now.clone(), |(seen, _)| seen.clone())
+    /// Adds an observation.
+    pub(super) fn push(&mut self, sent: Arc<Sent>) {
+        if let Some(before) = self.looks_back.checked_sub(1) {
+            match &mut self.seen {
+                Some(seen) => seen.push(sent, before),
+                none => *none = Some(Window::new(sent)),
             }
-        };
-        ObservationSteps {
-            now: now.clone(),
-            video: self.video.iter().map(at).collect(),
-            state: self.state.iter().map(at).collect(),
+        }
+    }
+
+    /// Returns the observations for an inference.
+    pub(super) fn with(&self, now: Arc<Sent>) -> Window<Sent> {
+        match self.seen.clone() {
+            None => Window::new(now),
+            Some(mut seen) => {
+                seen.push(now, self.looks_back);
+                seen
+            }
         }
     }
 }
 
-impl ObservationSteps {
-    /// Returns an upper bound of the memory for the pictures once they are decoded. Those with a
-    /// longer edge than `longest_edge` are refused, and take none.
-    pub(super) fn decoded_bytes(&self, longest_edge: usize) -> usize {
-        let steps = self.video.iter();
-        let images = steps.flat_map(|step| match step.get("images") {
-            Some(Value::Map(members)) => &members[..],
-            _ => &[],
-        });
-        let bytes = images.map(|(_, image)| picture_bytes(image, longest_edge));
-        bytes.fold(0, usize::saturating_add)
-    }
+/// Returns an upper bound of the memory for the pictures of an inference once they are decoded.
+/// Those with a longer edge than `longest_edge` are refused, and take none.
+pub(super) fn decoded_bytes(seen: &Window<Sent>, card: &ServedSpec, longest_edge: usize) -> usize {
+    let steps = seen.at(&card.keys.modalities.video.delta_indices);
+    let images = steps.into_iter().flat_map(|step| images(&step.observation));
+    let bytes = images.map(|(_, image)| picture_bytes(image, longest_edge));
+    bytes.fold(0, usize::saturating_add)
 }
 
-/// Returns how many steps ago this is.
-fn back(delta: i64) -> usize {
-    usize::try_from(delta.saturating_neg()).unwrap_or(0)
+fn images(step: &Value) -> &[(Key, Value)] {
+    match step.get("images") {
+        Some(Value::Map(members)) => members,
+        _ => &[],
+    }
 }
 
 /// Converts and checks the observations of one request: all the work that takes time in proportion
@@ -141,18 +119,20 @@ fn back(delta: i64) -> usize {
 /// # Errors
 /// Returns [`RequestError`] for the first problem.
 pub(super) fn validated(
-    steps: &ObservationSteps,
+    seen: &Window<Sent>,
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    let words = steps.now.get("task_description").cloned();
+    let now = &seen.now().observation;
+    let words = now.get("task_description").cloned();
     let words = words.unwrap_or_else(|| "".into());
     let words = Value::List(vec![Value::List(vec![words])]);
-    let views = &card.modalities.video.keys;
-    let video = steps.video.iter();
-    let video = video.map(|step| pictures(step, views, limits.max_picture_edge));
-    let state = steps.state.iter().map(|step| states(step, card));
-    let language = Value::map([(card.modalities.language_key(), words)]);
+    let modalities = &card.keys.modalities;
+    let at = |modality: &ModalityConfig| seen.at(&modality.delta_indices).into_iter();
+    let (views, edge) = (&modalities.video.keys, limits.max_picture_edge);
+    let video = at(&modalities.video).map(|step| pictures(&step.observation, views, edge));
+    let state = at(&modalities.state).map(|step| states(&step.observation, card));
+    let language = Value::map([(modalities.language_key(), words)]);
     let observation = Value::map([
         ("video", joined(video)?),
         ("state", joined(state)?),
@@ -167,10 +147,7 @@ type Shown = Vec<(String, Array)>;
 /// Returns the picture of each view, by name, or else by place, as vla-eval's own server of GR00T
 /// does.
 fn pictures(step: &Value, views: &[String], longest_edge: usize) -> Result<Shown, String> {
-    let sent: &[(Key, Value)] = match step.get("images") {
-        Some(Value::Map(members)) => members,
-        _ => &[],
-    };
+    let sent = images(step);
     let named = |view: &String| sent.iter().rev().find(|(key, _)| key.is(view));
     let by_name: Option<Vec<_>> = views.iter().map(named).collect();
     let found = match by_name {
@@ -199,7 +176,7 @@ fn pictures(step: &Value, views: &[String], longest_edge: usize) -> Result<Shown
 
 /// Returns each state; those that were not sent are missing.
 fn states(step: &Value, card: &ServedSpec) -> Result<Shown, String> {
-    let keys = &card.modalities.state.keys;
+    let keys = &card.keys.modalities.state.keys;
     let sent = step.get("states").or_else(|| step.get("state"));
     let Some(sent) = sent.filter(|sent| **sent != Value::Nil) else {
         return Ok(Vec::new());
@@ -213,7 +190,7 @@ fn states(step: &Value, card: &ServedSpec) -> Result<Shown, String> {
     }
     let whole = values(sent).unwrap_or_default();
     let length = |key: &String| {
-        let known = card.states.iter().find(|(name, _)| name == key);
+        let known = card.keys.states.iter().find(|(name, _)| name == key);
         known.and_then(|(_, length)| *length)
     };
     let lengths: Vec<Option<usize>> = match &keys[..] {

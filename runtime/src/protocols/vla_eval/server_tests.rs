@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 use wire::{Array, Dialect, Key, Value, VlaEvalKind, VlaEvalMessage};
 
+use crate::policy::{ClientKeys, PolicyFacts, Window};
 use crate::protocols::observation::ValidatedRequest;
 use crate::protocols::vla_eval::observation::{
-    self, PastObservations, picture_bytes, read_picture,
+    self, PastObservations, Sent, decoded_bytes, picture_bytes, read_picture,
 };
 use crate::protocols::vla_eval::{self, VlaEvalServer, chosen_seed, greet_early, is_hello};
 use crate::serve::card::ServedSpec;
@@ -36,11 +37,12 @@ fn modality(keys: &[&str], delta_indices: &[i64]) -> ModalityConfig {
 /// Returns a checkpoint with two views and two states, which looks back.
 pub fn card(video: &[i64]) -> ServedSpec {
     let states = [("arm", 2), ("hand", 1)];
-    ServedSpec {
+    let facts = PolicyFacts {
         policy: "gr00t",
-        view_sizes: Vec::new(),
-        action_names: Vec::new(),
-        prompt: None,
+        horizon: 2,
+        ..PolicyFacts::default()
+    };
+    let keys = ClientKeys {
         modalities: Modalities {
             video: modality(&["front", "wrist"], video),
             state: modality(&["arm", "hand"], &[0]),
@@ -51,11 +53,10 @@ pub fn card(video: &[i64]) -> ServedSpec {
             .map(|(key, length)| (key.to_owned(), Some(length)))
             .into(),
         actions: vec![("x".to_owned(), 3), ("y".to_owned(), 1)],
-        horizon: 2,
         noise_shape: Some([2, 4]),
         seed: 1,
-        facts: Vec::new(),
-    }
+    };
+    ServedSpec::of_keys(facts, keys)
 }
 
 fn raw(colour: u8) -> Value {
@@ -103,8 +104,13 @@ fn set(observation: &mut Value, states: Value) {
 }
 
 fn validated(payload: &Value, card: &ServedSpec) -> Result<ValidatedRequest, String> {
-    let steps = PastObservations::new(&card.modalities).steps(payload);
-    observation::validated(&steps, card, &LIMITS).map_err(|err| err.to_string())
+    let seen = Window::new(sent(payload.clone()));
+    observation::validated(&seen, card, &LIMITS).map_err(|err| err.to_string())
+}
+
+fn sent(observation: Value) -> Arc<Sent> {
+    let bytes = 100;
+    Arc::new(Sent { observation, bytes })
 }
 
 #[test]
@@ -161,9 +167,13 @@ fn a_picture_is_read_as_it_was_encoded() {
     let bytes = [8, 1].map(|edge| picture_bytes(&image, edge));
     assert_eq!(bytes, [6, 0]);
     let grey = png(png::ColorType::Grayscale, [1, 1], &[1]);
+    // The head of a file of 2.7 GB, of which nothing else is there.
+    let mut head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x75\x30\0\0\x75\x30\x08\x02\0\0\0".to_vec();
+    head.extend(0xe945_6fed_u32.to_be_bytes());
     let form = "expected an array [height, width, 3] of uint8, as it is or as PNG";
     for (image, reason) in [
         (encoded("png", file), "1 x 2 pixels, expected at most 1"),
+        (encoded("png", head), "30000 x 30000 pixels, expected"),
         (raw(1), "1 x 2 pixels, expected at most 1"),
         (
             encoded("jpeg", Vec::new()),
@@ -182,18 +192,18 @@ fn a_picture_is_read_as_it_was_encoded() {
 #[test]
 fn a_checkpoint_that_looks_back_gets_earlier_pictures() {
     let card = card(&[-2, 0]);
-    let mut past = PastObservations::new(&card.modalities);
+    let mut past = PastObservations::new(&card.keys.modalities);
     let mut colours = Vec::new();
     for step in 1..=4 {
-        let now = observation(&[("front", raw(step)), ("wrist", raw(0))]);
-        let steps = past.steps(&now);
-        let request = observation::validated(&steps, &card, &LIMITS).unwrap();
+        let now = sent(observation(&[("front", raw(step)), ("wrist", raw(0))]));
+        let seen = past.with(Arc::clone(&now));
+        let request = observation::validated(&seen, &card, &LIMITS).unwrap();
         let seen = request.rows[0].at(&[-1, 0]).into_iter();
         colours.push(
             seen.map(|seen| seen.video["front"].rgb[0])
                 .collect::<Vec<_>>(),
         );
-        past.push(now, 100);
+        past.push(now);
         assert_eq!(past.bytes(), usize::from(step.min(2)) * 100);
     }
     assert_eq!(colours, [[1, 1], [1, 2], [1, 3], [2, 4]]);
@@ -201,9 +211,9 @@ fn a_checkpoint_that_looks_back_gets_earlier_pictures() {
     assert_eq!(past.bytes(), 0);
     let larger = Array::of_u8(&[2, 2, 3], vec![0; 12].into());
     let earlier = observation(&[("front", larger.into()), ("wrist", raw(0))]);
-    past.push(earlier, 1);
-    let steps = past.steps(&observation(&[("front", raw(1)), ("wrist", raw(0))]));
-    let refused = observation::validated(&steps, &card, &LIMITS).unwrap_err();
+    past.push(sent(earlier));
+    let now = observation(&[("front", raw(1)), ("wrist", raw(0))]);
+    let refused = observation::validated(&past.with(sent(now)), &card, &LIMITS).unwrap_err();
     let wanted = "`front` has another size than in an earlier step of the episode";
     assert_eq!(refused.to_string(), wanted);
 }
@@ -290,14 +300,14 @@ proptest! {
     #[test]
     fn any_observation_is_taken_or_refused(at in 0usize..400, with in any::<u8>()) {
         let file = png(png::ColorType::Rgb, [1, 2], &[1, 2, 3, 4, 5, 6]);
-        let sent = observation(&[("front", encoded("png", file)), ("wrist", raw(1))]);
-        let mut bytes = wire::write(&sent, Dialect::VlaEval);
+        let taken = observation(&[("front", encoded("png", file)), ("wrist", raw(1))]);
+        let mut bytes = wire::write(&taken, Dialect::VlaEval);
         let at = at % bytes.len();
         bytes[at] = with;
         if let Ok(message) = wire::read(&bytes.into()) {
             let card = Arc::new(card(&[-1, 0]));
-            let steps = PastObservations::new(&card.modalities).steps(&message.value);
-            let _ = steps.decoded_bytes(8);
+            let seen = Window::new(sent(message.value.clone()));
+            let _ = decoded_bytes(&seen, &card, 8);
             let _ = validated(&message.value, &card);
         }
     }

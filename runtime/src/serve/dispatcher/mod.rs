@@ -147,7 +147,7 @@ impl Dispatcher {
             if part.rows.start == 0 {
                 waits.push(now().saturating_duration_since(open.at));
             }
-            let (client, is_interface) = (open.client, self.server.card.is_interface());
+            let (client, is_interface) = (open.client, self.server.card.interface.is_some());
             let seat = |row| self.slots.seat(client, row, is_interface);
             rows.extend(open.rows[part.rows.clone()].iter().map(seat));
             self.parts.push(part);
@@ -208,14 +208,14 @@ fn chunk(answer: RowAnswer, card: &ServedSpec) -> Result<Chunk, String> {
     let chunk = match answer {
         RowAnswer::Chunk(chunk) => chunk,
         RowAnswer::End => {
-            let policy = card.policy;
+            let policy = card.facts.policy;
             return Err(format!(
                 "policy `{policy}` has ended the episode; `reset` starts another"
             ));
         }
         RowAnswer::Failed(RowError(reason)) => return Err(reason),
     };
-    let (policy, found, wanted) = (card.policy, chunk.horizon(), card.horizon);
+    let (policy, found, wanted) = (card.facts.policy, chunk.horizon(), card.horizon);
     match chunk.values().get(..wanted * chunk.action_dim()) {
         Some(values) => Ok(Chunk::new(chunk.action_dim(), values.to_vec())),
         None => Err(format!(

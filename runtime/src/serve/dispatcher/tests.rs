@@ -39,7 +39,7 @@ fn served(policy: &str, config: Value, env: EnvSpec) -> Served {
     let facts = policy.make(choice, Some(&env), None, |_| true).unwrap();
     Served {
         policy,
-        card: ServedSpec::of_interface(facts, &env),
+        card: ServedSpec::of_interface(facts, env.interface.clone()),
         env,
         slots: ClientSlots::default(),
     }
