@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -238,36 +237,4 @@ pub fn error(answer: &Value) -> &str {
         .get("error")
         .and_then(Value::as_text)
         .unwrap_or_else(|| panic!("no error: {answer:?}"))
-}
-
-/// Returns the tensors of a safetensors file as numbers.
-pub fn tensors(path: &Path) -> Vec<(String, Vec<usize>, Vec<f32>)> {
-    let bytes = std::fs::read(path).unwrap();
-    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let index: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).unwrap();
-    let data = &bytes[8 + head..];
-    let tensors = index
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|(name, _)| *name != "__metadata__")
-        .map(|(name, entry)| {
-            let edges = |field: &str| -> Vec<usize> {
-                serde_json::from_value(entry[field].clone()).unwrap()
-            };
-            let bytes = &data[edges("data_offsets")[0]..edges("data_offsets")[1]];
-            let numbers = match entry["dtype"].as_str().unwrap() {
-                "F32" => bytes
-                    .chunks(4)
-                    .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
-                    .collect(),
-                "BF16" => bytes
-                    .chunks(2)
-                    .map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16))
-                    .collect(),
-                other => panic!("{other}"),
-            };
-            (name.clone(), edges("shape"), numbers)
-        });
-    tensors.collect()
 }

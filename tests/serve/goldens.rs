@@ -1,9 +1,10 @@
 //! Tests with recorded exchanges of the reference's client and server, over a real socket.
 
 use bytes::Bytes;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use wire::{Array, Dialect, Value, read, write};
 
-use crate::serve::client::{Client, file, get_action, tensors};
+use crate::serve::client::{Client, file, get_action};
 use crate::serve::server::Server;
 
 /// The dtype of the recording.
@@ -90,19 +91,24 @@ fn recorded_requests_get_the_recorded_answers() {
 #[test]
 fn actions_are_those_of_the_reference() {
     let server = Server::start(AS_RECORDED);
-    let expected = tensors(&rig::fixture(
-        "gr00t/protocol/get_action.expected.safetensors",
-    ));
-    let (_, shape, noise) = expected.iter().find(|(name, ..)| name == "noise").unwrap();
-    let request = get_action(Value::map([("noise", Array::of_f32(shape, noise).into())]));
+    let bytes = file("get_action.expected.safetensors");
+    let expected = SafeTensors::deserialize(&bytes).unwrap();
+    let noise = expected.tensor("noise").unwrap();
+    assert_eq!(noise.dtype(), Dtype::BF16);
+    // As float32, whose upper half is bfloat16.
+    let halves = noise.data().as_chunks::<2>().0.iter();
+    let noise = halves.flat_map(|[low, high]| [0, 0, *low, *high]).collect();
+    let noise = array(&expected.tensor("noise").unwrap(), noise);
+    let request = get_action(Value::map([("noise", noise.into())]));
     let answer = Client::connect(server.address).ask_value(&request);
     let actions = &answer.as_list().unwrap()[0];
-    for (name, shape, expected) in expected.iter().filter(|(name, ..)| name != "noise") {
-        let found = actions
-            .get(name.strip_prefix("action.").unwrap())
-            .and_then(Value::as_array)
-            .unwrap();
-        assert_eq!(found.shape(), shape, "{name}");
+    for (name, expected) in expected.tensors() {
+        let Some(key) = name.strip_prefix("action.") else {
+            continue;
+        };
+        let found = actions.get(key).and_then(Value::as_array).unwrap();
+        assert_eq!(found.shape(), expected.shape(), "{name}");
+        let expected = array(&expected, expected.data().to_vec()).to_f32();
         let found = found.to_f32();
         let square = |numbers: &mut dyn Iterator<Item = f32>| {
             numbers
@@ -110,12 +116,18 @@ fn actions_are_those_of_the_reference() {
                 .sum::<f64>()
                 .sqrt()
         };
-        let distance = square(&mut found.iter().zip(expected).map(|(a, b)| a - b))
+        let distance = square(&mut found.iter().zip(&expected).map(|(a, b)| a - b))
             / square(&mut expected.iter().copied());
         // The bound of the recording is 0.015 on normalised actions; a pose relative to the robot's
         // is closer.
         assert!(distance < 0.02, "{name}: {distance}");
     }
+}
+
+/// Returns the array of a tensor's shape with these elements of float32.
+fn array(tensor: &TensorView, elements: Vec<u8>) -> Array {
+    let dtype = wire::Dtype::new("<f4").unwrap();
+    Array::new(dtype, tensor.shape().to_vec(), elements.into()).unwrap()
 }
 
 #[test]

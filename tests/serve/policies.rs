@@ -187,24 +187,6 @@ fn the_episodes_of_clients_do_not_mix_and_end_with_them() {
 }
 
 #[test]
-fn an_observation_of_another_size_is_an_error_of_its_request() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = serve(folder.path(), "zero_action", &json!({}), &[]);
-    let mut client = Client::connect(server.address);
-    let wide = Array::of_f32(&[1, 1, 4], &[0.0; 4]);
-    let state = "data/observation/state/eef_position";
-    let request = with(&get_action(0, 0.0, ""), state, wide.into());
-    assert!(
-        error(&client.ask_value(&request))
-            .starts_with("state eef_position has the shape [1, 1, 4], expected [1, 1, 3]")
-    );
-    assert_eq!(
-        numbers(&client.ask_value(&get_action(0, 0.0, ""))),
-        [0.0; 7]
-    );
-}
-
-#[test]
 fn a_worker_that_dies_costs_the_requests_of_its_call_alone() {
     let folder = tempfile::tempdir().unwrap();
     let toy = rig::fixture("policies/toy.py");

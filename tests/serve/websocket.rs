@@ -5,38 +5,23 @@ use std::net::TcpStream;
 
 use bytes::Bytes;
 use rig::wait::{DEADLINE, until};
-use tungstenite::client::IntoClientRequest;
-use tungstenite::handshake::HandshakeError;
-use tungstenite::{Error, Message, WebSocket};
+use tungstenite::{Message, WebSocket};
 use wire::{Dialect, Value, read, write};
 
 use crate::serve::client::{Client, file};
 use crate::serve::server::Server;
 
-/// Performs the handshake on a path; returns the status if it is refused.
-pub fn connect(
-    server: &Server,
-    path: &str,
-    authorization: Option<&str>,
-) -> Result<WebSocket<TcpStream>, u16> {
+/// Performs the handshake on a path.
+pub fn connect(server: &Server, path: &str) -> WebSocket<TcpStream> {
     let stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let address = format!("ws://{}{path}", server.address);
-    let mut request = address.into_client_request().unwrap();
-    if let Some(authorization) = authorization {
-        let value = authorization.parse().unwrap();
-        request.headers_mut().insert("Authorization", value);
-    }
-    match tungstenite::client(request, stream) {
-        Ok((socket, _)) => Ok(socket),
-        Err(HandshakeError::Failure(Error::Http(answer))) => Err(answer.status().as_u16()),
-        Err(err) => panic!("{err}"),
-    }
+    tungstenite::client(address, stream).unwrap().0
 }
 
 /// Connects as openpi's client does; returns the metadata, too.
 fn openpi(server: &Server) -> (WebSocket<TcpStream>, Value) {
-    let mut socket = connect(server, "/", None).unwrap();
+    let mut socket = connect(server, "/");
     let metadata = read(&binary(&mut socket)).unwrap().value;
     (socket, metadata)
 }
@@ -123,23 +108,6 @@ fn a_client_that_ends_without_a_word_has_done_nothing_wrong() {
         server.metric("rrun_serve_closed_total{reason=\"violation\"}"),
         0.0
     );
-}
-
-#[test]
-fn a_token_is_asked_for_in_the_header() {
-    let server = Server::start(&["--api-token", "s3cret"]);
-    let connect = |authorization| connect(&server, "/", authorization).map(drop);
-    for wrong in [
-        None,
-        Some("Api-Key s3cre"),
-        Some("Basic s3cret"),
-        Some("Basic czNjcmV0Og=="),
-    ] {
-        assert_eq!(connect(wrong), Err(401), "{wrong:?}");
-    }
-    assert_eq!(connect(Some("Api-Key s3cret")), Ok(()));
-    // `any:s3cret`, as clients send what stands before the host in their address.
-    assert_eq!(connect(Some("Basic YW55OnMzY3JldA==")), Ok(()));
 }
 
 #[test]

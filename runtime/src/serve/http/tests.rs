@@ -63,6 +63,25 @@ async fn a_websocket_with_the_token_has_the_memory_of_clients() {
 }
 
 #[test]
+fn a_token_is_what_openpis_clients_send_or_what_stands_before_the_host_in_an_address() {
+    let server = server(card(&[0]), Some("s3cret"), mpsc::unbounded_channel().0);
+    // In base64: `s3cret:`, and `any:s3cret`.
+    for (authorization, is_let_in) in [
+        ("Api-Key s3cre", false),
+        ("Basic s3cret", false),
+        ("Basic czNjcmV0Og==", false),
+        ("Basic YW55OnMzY3JldA==", true),
+        ("Bearer s3cret", true),
+    ] {
+        let text = format!("GET / HTTP/1.1\r\nAuthorization: {authorization}\r\n\r\n");
+        let head = parse(text.as_bytes()).unwrap().unwrap();
+        let found = server.lets_in(token(&head).as_deref());
+        assert_eq!(found, is_let_in, "{authorization}");
+    }
+    assert!(!server.lets_in(None));
+}
+
+#[test]
 fn a_websockets_request_is_read() {
     let text = "GET /x?y HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
                 Sec-WebSocket-Key: k\r\nAuthorization: Api-Key s3cret\r\n\r\nmore";
