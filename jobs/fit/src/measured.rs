@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use jobs::bytes::ByteSize;
+use jobs::costs::Costs;
 use jobs::environments::DECLARED_MEMORY;
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::Job;
@@ -24,20 +25,11 @@ struct MeasuredJob {
     job: Job,
     /// Number of environments in a rank.
     copies: usize,
-    peaks: Peaks,
+    /// The peaks are the largest of any rank.
+    costs: Costs,
 }
 
-/// The peaks of a job in `report.json`: the largest of any rank.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Peaks {
-    peak_rss_bytes: u64,
-    peak_vram_bytes: Option<u64>,
-    peak_env_bytes: Option<u64>,
-    peak_env_vram_bytes: Option<u64>,
-    env_vram_is_estimate: bool,
-}
-
+/// The part of `report.json` that is read.
 #[derive(Deserialize)]
 struct Report {
     per_job: Vec<Row>,
@@ -47,7 +39,7 @@ struct Report {
 struct Row {
     name: String,
     #[serde(flatten)]
-    peaks: Peaks,
+    costs: Costs,
 }
 
 impl Measured {
@@ -68,11 +60,11 @@ impl Measured {
         };
         let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(|err| refuse(&err))?;
         let report: Report = serde_json::from_slice(&text).map_err(|err| refuse(&err))?;
-        let measured = |Row { name, peaks }: Row| {
+        let measured = |Row { name, costs }: Row| {
             let job = plan.jobs.iter().find(|job| job.name == name)?.clone();
             let ranks = job.total_num_envs.map_or(1, |_| plan.world_size.max(1));
             let copies = (job.num_envs / ranks).max(1);
-            Some(MeasuredJob { job, copies, peaks })
+            Some(MeasuredJob { job, copies, costs })
         };
         Ok(Self(
             report.per_job.into_iter().filter_map(measured).collect(),
@@ -82,9 +74,9 @@ impl Measured {
     /// Returns the GPU memory of a job's environments, in proportion to their number. Only what was
     /// measured is certain: more environments may share some of it.
     pub(super) fn environment(&self, job: &Job) -> Option<EnvironmentMemory> {
-        let (found, bytes) = self.of(job, |peaks| peaks.peak_env_vram_bytes)?;
+        let (found, bytes) = self.of(job, |costs| costs.peak_env_vram_bytes)?;
         let each = bytes.div_ceil(found.copies as u64);
-        let is_certain = !found.peaks.env_vram_is_estimate;
+        let is_certain = !found.costs.env_vram_is_estimate;
         Some(EnvironmentMemory {
             each: MemoryAmount::estimated(each),
             certain: ByteSize(if is_certain { bytes } else { 0 }),
@@ -93,8 +85,8 @@ impl Measured {
 
     /// Returns the memory of the host that a rank with this many environments of a job takes.
     pub(super) fn host(&self, job: &Job, copies: usize) -> Option<u64> {
-        let (found, rank) = self.of(job, |peaks| Some(peaks.peak_rss_bytes))?;
-        let processes = found.peaks.peak_env_bytes.unwrap_or(0);
+        let (found, rank) = self.of(job, |costs| Some(costs.peak_rss_bytes))?;
+        let processes = found.costs.peak_env_bytes.unwrap_or(0);
         let each = processes.div_ceil(found.copies as u64);
         Some(rank.saturating_add(each.saturating_mul(copies as u64)))
     }
@@ -106,16 +98,16 @@ impl Measured {
         };
         let found = self.0.iter().filter(is_same);
         found
-            .filter_map(|it| it.peaks.peak_vram_bytes)
+            .filter_map(|it| it.costs.peak_vram_bytes)
             .max()
             .filter(|bytes| *bytes > 0)
     }
 
     /// Returns the measurement of a job's environment with the most copies.
-    fn of(&self, job: &Job, bytes: impl Fn(&Peaks) -> Option<u64>) -> Option<(&MeasuredJob, u64)> {
+    fn of(&self, job: &Job, bytes: impl Fn(&Costs) -> Option<u64>) -> Option<(&MeasuredJob, u64)> {
         let found = self.0.iter().filter(|it| is_same_environment(&it.job, job));
         found
-            .filter_map(|it| Some((it, bytes(&it.peaks).filter(|bytes| *bytes > 0)?)))
+            .filter_map(|it| Some((it, bytes(&it.costs).filter(|bytes| *bytes > 0)?)))
             .max_by_key(|(it, bytes)| (it.copies, *bytes))
     }
 }
@@ -193,10 +185,16 @@ mod tests {
 
     /// Returns the measurement of jobs with these peaks.
     fn measured(rows: impl IntoIterator<Item = (Job, Value)>) -> Measured {
-        let row = |(job, peaks): (Job, Value)| MeasuredJob {
-            copies: job.num_envs,
-            peaks: serde_json::from_value(peaks).unwrap(),
-            job,
+        let row = |(job, peaks): (Job, Value)| {
+            let mut costs = json!(Costs::default());
+            for (name, peak) in peaks.as_object().unwrap() {
+                costs[name] = peak.clone();
+            }
+            MeasuredJob {
+                copies: job.num_envs,
+                costs: serde_json::from_value(costs).unwrap(),
+                job,
+            }
         };
         Measured(rows.into_iter().map(row).collect())
     }

@@ -1,7 +1,7 @@
 //! Computes what each GPU will hold when jobs run on a placement, with their own numbers of
 //! environments or with others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::assign::{self, Assignment};
 use jobs::job::{Job, JobIndex};
@@ -139,23 +139,16 @@ impl<'a> MemoryPlanner<'a> {
 
     /// Returns whether a rank runs more than one job.
     pub fn has_queues(&self) -> bool {
-        let mut ranks: Vec<_> = self.ranks.iter().flatten().collect();
-        let all = ranks.len();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks.len() < all
+        let ranks = || self.ranks.iter().flatten();
+        ranks().collect::<BTreeSet<_>>().len() < ranks().count()
     }
 
     /// Describes what is unknown about the jobs to run, and how to find it out: one line per
     /// environment or checkpoint.
     pub fn unknown(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (position, job) in self
-            .jobs
-            .iter()
-            .enumerate()
-            .filter(|(position, _)| !self.ranks[*position].is_empty())
-        {
+        let jobs = self.jobs.iter().enumerate();
+        for (position, job) in jobs.filter(|(position, _)| !self.ranks[*position].is_empty()) {
             if self.environments[position].each.has_unknown {
                 lines.push(format!(
                     "the GPU memory of environment `{}` is unknown: name a run that has measured it \
@@ -167,7 +160,7 @@ impl<'a> MemoryPlanner<'a> {
                 lines.push(unknown_policy(job));
             }
         }
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         lines.retain(|line| seen.insert(line.clone()));
         lines
     }

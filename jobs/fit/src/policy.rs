@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use jobs::captured_graphs;
 use jobs::job::Job;
+use safetensors::tensor::TensorInfo;
 use serde_json::{Map, Value};
 
 use crate::amount::{MemoryAmount, Need};
-use crate::checkpoint::{self, TensorSize};
+use crate::checkpoint;
 use crate::gr00t::{Network, SMALL, Shape};
 use crate::measured::Measured;
 use jobs::policies::{self, DECLARED_MEMORY, MemoryRule, PolicyType};
@@ -56,7 +57,10 @@ impl PolicyMemory {
             (MemoryRule::Nothing, _) => return Self::Elsewhere,
             (MemoryRule::Gr00t, Some(path)) => Self::gr00t(&path, &given).or_else(|| files(&path)),
             (MemoryRule::Files, Some(path)) => files(&path),
-            (MemoryRule::Declared, _) => declared(&given),
+            (MemoryRule::Declared, _) => {
+                let gib = given.get(DECLARED_MEMORY).and_then(Value::as_f64);
+                gib.map(|gib| Self::Declared((gib * GIB) as u64))
+            }
             (MemoryRule::Gr00t | MemoryRule::Files, None) => None,
         };
         match found {
@@ -74,7 +78,7 @@ impl PolicyMemory {
         let is_wide = text(config, "dtype") == Some("float32");
         let float = if is_wide { 4 } else { 2 };
         let tensors = checkpoint::tensors(folder)?;
-        let sizes = || used(&tensors, shape.layers).map(|tensor| tensor.bytes(float));
+        let sizes = || used(&tensors, shape.layers).map(|tensor| checkpoint::bytes(tensor, float));
         let network = Network {
             shape,
             tensors: sizes().sum(),
@@ -126,12 +130,6 @@ impl PolicyMemory {
     }
 }
 
-/// Returns the memory that the job declares for its policy.
-fn declared(config: &Map<String, Value>) -> Option<PolicyMemory> {
-    let gib = config.get(DECLARED_MEMORY)?.as_f64()?;
-    Some(PolicyMemory::Declared((gib * GIB) as u64))
-}
-
 /// Returns the bytes of the graphs of all batch sizes up to `rows`, limited by what may be kept. It
 /// is at least the largest graph, which is held until it is known to be too large.
 fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
@@ -141,7 +139,7 @@ fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
 
 /// Returns the tensors that are loaded: all except the language-model head and the decoder layers
 /// above those that are used.
-fn used(tensors: &BTreeMap<String, TensorSize>, layers: u64) -> impl Iterator<Item = &TensorSize> {
+fn used(tensors: &BTreeMap<String, TensorInfo>, layers: u64) -> impl Iterator<Item = &TensorInfo> {
     let has_embedding = tensors
         .keys()
         .any(|name| name.ends_with("language_model.embed_tokens.weight"));
