@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::tails::{erfc, student975, tail};
+use crate::stats::tails::{student975, tail};
 use crate::stats::{Solved, mean};
 
 /// Number of discordant pairs up to which the test is exact.
@@ -164,7 +164,7 @@ fn coin(k: u64, n: u64) -> f64 {
 /// (Edwards 1948).
 fn continuity(b: u64, c: u64) -> f64 {
     let distance = (b.abs_diff(c) as f64 - 1.0).max(0.0);
-    erfc((distance * distance / (b + c) as f64 / 2.0).sqrt())
+    libm::erfc((distance * distance / (b + c) as f64 / 2.0).sqrt())
 }
 
 /// Returns the mean of differences and its interval; `None` without values.

@@ -1,41 +1,6 @@
-//! Tails of distributions: the normal one, Student's t and the binomial one, with the exact
-//! interval of a rate.
+//! Tails of distributions: Student's t and the binomial one, with the exact interval of a rate.
 
 use crate::stats::bound;
-
-/// Returns `erfc(x)` for `x` of at least 0: the share of a normal distribution beyond `x √2`
-/// standard deviations on both sides.
-///
-/// Near 0 it uses the series of `erf` in its form without cancellation, elsewhere the continued
-/// fraction (Abramowitz and Stegun 7.1.6 and 7.1.14), which is evaluated backwards from a fixed
-/// depth. It is accurate to twelve digits.
-pub(super) fn erfc(x: f64) -> f64 {
-    let front = (-x * x).exp() / std::f64::consts::PI.sqrt();
-    if x < 2.0 {
-        1.0 - 2.0 * front * series(x)
-    } else {
-        front / fraction(x)
-    }
-}
-
-/// Returns `Σ 2ⁿ x²ⁿ⁺¹ / (1·3·…·(2n+1))`.
-fn series(x: f64) -> f64 {
-    let (mut sum, mut term, mut n) = (x, x, 1.0);
-    while term > sum * f64::EPSILON {
-        term *= 2.0 * x * x / (2.0 * n + 1.0);
-        sum += term;
-        n += 1.0;
-    }
-    sum
-}
-
-/// Returns `x + (1/2)/(x + 1/(x + (3/2)/(x + …)))`, evaluated backwards from the 200th term, far
-/// more than needed for `x` of at least 2.
-fn fraction(x: f64) -> f64 {
-    (1..200)
-        .rev()
-        .fold(x, |rest, n| x + f64::from(n) / 2.0 / rest)
-}
 
 /// 97.5 % quantiles of Student's t-distribution with 1 to 30 degrees of freedom, from scipy 1.17.1,
 /// `t.ppf(.975, df)`.
@@ -140,26 +105,6 @@ pub(super) fn tail(from: u64, episodes: u64, rate: f64) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn erfc_agrees_with_scipy() {
-        // scipy 1.17.1, scipy.special.erfc
-        for (x, wanted) in [
-            (0.0, 1.0),
-            (0.1, 0.887_537_083_981_715_2),
-            (0.5, 0.479_500_122_186_953_5),
-            (1.0, 0.157_299_207_050_285_16),
-            (1.5, 0.033_894_853_524_689_27),
-            (2.0, 0.004_677_734_981_047_266),
-            (2.5, 0.000_406_952_017_444_958_86),
-            (4.0, 1.541_725_790_028_002e-8),
-            (8.0, 1.122_429_717_298_292_8e-29),
-            (12.0, 1.356_261_169_205_904_7e-64),
-        ] {
-            let found = erfc(x);
-            assert!((found / wanted - 1.0).abs() < 1e-11, "erfc({x}) is {found}");
-        }
-    }
 
     #[test]
     fn students_quantiles_agree_with_scipy() {

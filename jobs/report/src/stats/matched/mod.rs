@@ -6,7 +6,6 @@
 //! interval and test are those of [`crate::stats::paired`].
 
 use crate::stats::paired::{self, square_and_add};
-use crate::stats::tails::erfc;
 use crate::stats::{mean, wilson95_of};
 
 /// Number of informative sets up to which the test is exact.
@@ -156,7 +155,7 @@ fn normal(chances: &[f64], found: usize) -> f64 {
     let expected: f64 = chances.iter().sum();
     let variance: f64 = chances.iter().map(|chance| chance * (1.0 - chance)).sum();
     let distance = ((found as f64 - expected).abs() - 0.5).max(0.0);
-    erfc(distance / (2.0 * variance).sqrt())
+    libm::erfc(distance / (2.0 * variance).sqrt())
 }
 
 #[cfg(test)]
