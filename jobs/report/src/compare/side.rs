@@ -50,14 +50,32 @@ pub(super) struct SideEpisode {
     pub(super) outcome: EpisodeOutcome,
     /// Certificates do not have it.
     pub(super) max_reward: Option<f64>,
+    /// When the episode ended, of several lines about it.
+    ended: Moment,
+}
+
+impl From<EpisodeOutcome> for SideEpisode {
+    fn from(outcome: EpisodeOutcome) -> Self {
+        Self {
+            outcome,
+            max_reward: None,
+            ended: Moment::default(),
+        }
+    }
 }
 
 impl SideEpisode {
     fn of(episode: &Episode) -> Self {
         Self {
-            outcome: episode.outcome(),
             max_reward: episode.max_reward,
+            ended: Moment::parse(&episode.ended),
+            ..episode.outcome().into()
         }
+    }
+
+    /// Returns what [`counts_instead`] compares.
+    fn key(&self) -> (bool, Moment) {
+        (self.outcome.success.is_some(), self.ended)
     }
 }
 
@@ -167,13 +185,8 @@ fn of_certificate(path: &Path) -> Result<SideJobs, Refusal> {
     for (job, certified) in plan.jobs.iter().zip(found.contents.jobs) {
         let mut side = SideJob::of(job, plan.seed);
         side.settings = certified.settings;
-        for outcome in certified.episodes {
-            let episode = SideEpisode {
-                outcome,
-                max_reward: None,
-            };
-            side.episodes.insert(outcome.episode, episode);
-        }
+        let episodes = certified.episodes.into_iter();
+        side.episodes = episodes.map(|one| (one.episode, one.into())).collect();
         jobs.insert(job.name.clone(), side);
     }
     Ok(jobs)
@@ -182,7 +195,7 @@ fn of_certificate(path: &Path) -> Result<SideJobs, Refusal> {
 /// Reads the episodes of a file by job. Of several lines about one, that counts which a report counts.
 fn episodes(path: &Path) -> Result<SideJobs, Refusal> {
     let io = |err| unreadable(path, err);
-    let mut jobs: BTreeMap<String, BTreeMap<u64, (Moment, SideEpisode)>> = BTreeMap::new();
+    let mut jobs = SideJobs::new();
     let mut file = BufReader::new(files::open(path).map_err(io)?);
     let mut text = Vec::new();
     for line in 1.. {
@@ -195,24 +208,17 @@ fn episodes(path: &Path) -> Result<SideJobs, Refusal> {
             Refusal::at(format_args!("`{path}` line {line} is not an episode"), err)
         };
         let episode: Episode = serde_json::from_slice(&text).map_err(wrong)?;
-        let this = (Moment::parse(&episode.ended), SideEpisode::of(&episode));
+        let this = SideEpisode::of(&episode);
         let job = jobs.entry(episode.job).or_default();
-        let kept = job.entry(episode.episode).or_insert(this);
-        let key = |(ended, of): &(Moment, SideEpisode)| (of.outcome.success.is_some(), *ended);
-        if counts_instead(key(&this), key(kept)) {
+        let kept = job.episodes.entry(episode.episode).or_insert(this);
+        if counts_instead(this.key(), kept.key()) {
             *kept = this;
         }
     }
-    let side = |(task, episodes): (String, BTreeMap<u64, (Moment, SideEpisode)>)| {
-        let episodes = episodes.into_iter().map(|(number, (_, one))| (number, one));
-        let job = SideJob {
-            task: task.clone(),
-            episodes: episodes.collect(),
-            ..SideJob::default()
-        };
-        (task, job)
-    };
-    Ok(jobs.into_iter().map(side).collect())
+    for (name, job) in &mut jobs {
+        job.task.clone_from(name);
+    }
+    Ok(jobs)
 }
 
 fn unreadable(path: &Path, err: io::Error) -> Refusal {

@@ -26,14 +26,7 @@ fn outcome(episode: u64, other_seed: bool, success: Option<bool>) -> (u64, SideE
         length: 10 + episode,
         return_: f64::from(u8::from(success == Some(true))),
     };
-    let max_reward = None;
-    (
-        episode,
-        SideEpisode {
-            outcome,
-            max_reward,
-        },
-    )
+    (episode, outcome.into())
 }
 
 /// Returns a job of a side: its task, and a letter for each episode. `1` is solved, `0` is not, `x`

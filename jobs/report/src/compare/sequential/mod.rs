@@ -110,7 +110,7 @@ impl SequentialComparison {
             .map(|job| Ok((job.index, PairedJob::new(job, seed, reference)?)))
             .collect::<Result<_, Refusal>>()?;
         let name = reference.path.display().to_string();
-        Self::of_pairs(paired, Reference::Run(name), test)
+        Self::of_pairs(paired, Reference::of_run(name), test)
     }
 
     /// Compares the pending jobs of a run with a published rate of all of them together.
@@ -143,7 +143,7 @@ impl SequentialComparison {
             reference,
             comparable_rounds,
             rounds: 0,
-            sums: PairedSums::new(largest_cluster(&paired)),
+            sums: PairedSums::new(clusters(&paired).into_values().max().unwrap_or(1)),
             jobs: paired,
             counts: PairCounts::default(),
             errors: 0,
@@ -180,8 +180,8 @@ impl SequentialComparison {
     pub fn decision(&self, at: String) -> Decision {
         let counts = self.counts;
         Decision {
-            against: self.reference.to_string(),
-            claim: self.reference.claim(),
+            against: self.reference.name.clone(),
+            claim: self.reference.claim,
             question: self.test.question,
             margin: self.test.margin,
             level: self.test.level,
@@ -224,7 +224,7 @@ impl SequentialComparison {
         };
         let head = ["Job", "Reference", "This run"];
         let mut table = Table::first(head, self.jobs.values().map(row), "job", "");
-        if let Some(claim) = self.reference.claim() {
+        if let Some(claim) = self.reference.claim {
             let of_run = Solved::new(self.counts.only_b, self.counts.count());
             let of_claim = Solved::new(claim.solved, claim.episodes);
             table.push(["all".to_owned(), rated(of_claim), rated(of_run)]);
@@ -234,13 +234,13 @@ impl SequentialComparison {
 
     /// Returns the published rate that the run is compared with; `None` if the reference is a run.
     pub fn claim(&self) -> Option<Claim> {
-        self.reference.claim()
+        self.reference.claim
     }
 
     /// Returns the smallest margin that all rounds together can exclude if this run solves the claimed
     /// share; `None` if the reference is a run.
     pub fn smallest_margin(&self) -> Option<f64> {
-        let claim = self.reference.claim()?;
+        let claim = self.reference.claim?;
         let mut sums = self.sums.clone();
         let mut owed = 0.0;
         for _ in 0..self.comparable_rounds {
@@ -296,10 +296,6 @@ fn clusters(jobs: &BTreeMap<JobIndex, PairedJob>) -> BTreeMap<u64, u32> {
         *sizes.entry(job.cluster).or_default() += 1;
     }
     sizes
-}
-
-fn largest_cluster(jobs: &BTreeMap<JobIndex, PairedJob>) -> u32 {
-    clusters(jobs).into_values().max().unwrap_or(1)
 }
 
 #[cfg(test)]

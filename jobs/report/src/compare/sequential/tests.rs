@@ -6,7 +6,7 @@ use jobs::seed;
 use serde_json::json;
 
 use super::*;
-use crate::compare::side::{SideEpisode, SideJob};
+use crate::compare::side::SideJob;
 use crate::compare::tests::side_of;
 use crate::tests::simulated::Numbers;
 
@@ -34,14 +34,7 @@ fn reference(jobs: &[Job], count: u64, solved: fn(u64) -> Option<bool>) -> Side 
                 length: 1,
                 return_: 0.0,
             };
-            let max_reward = None;
-            (
-                episode,
-                SideEpisode {
-                    outcome,
-                    max_reward,
-                },
-            )
+            (episode, outcome.into())
         };
         let side = SideJob {
             episodes: (0..count).map(result).collect(),
