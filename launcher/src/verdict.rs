@@ -123,7 +123,7 @@ fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
     let context = Context {
         stopped: Some("the launch ended early".to_owned()),
         commands: Commands::found(folder),
-        ..Context::now(plan.run.world_size)
+        ..Context::now()
     };
     let report = Report::of(&merged, context)?;
     if Report::read(folder).is_some_and(|written| written.per_job == report.per_job) {

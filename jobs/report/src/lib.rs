@@ -61,8 +61,6 @@ const SCHEMA: &str = "rrun/report/1";
 pub struct Context {
     /// Command line of the run.
     pub argv: Vec<String>,
-    /// Number of ranks of this launch.
-    pub world_size: usize,
     /// How the ranks' lines were gathered: `single`, `store`, `nccl`, `journals` or `merge`.
     pub route: String,
     /// Ranks that did not deliver their lines.
@@ -79,10 +77,9 @@ pub struct Context {
 
 impl Context {
     /// Returns that of a report which this process makes now, of a run that is over.
-    pub fn now(world_size: usize) -> Self {
+    pub fn now() -> Self {
         Self {
             argv: std::env::args().collect(),
-            world_size,
             route: "journals".to_owned(),
             is_over: true,
             created: rfc3339(SystemTime::now()),
@@ -132,20 +129,8 @@ impl Report {
                 .filter(is_control)
                 .map(|job| &tallies[job])
         };
-        let failures = coverage::failures(merged, &per_job)?;
-        let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
-        let (env_losses, env_losses_count) = coverage::env_losses(merged);
-        let (missing, missing_count) = coverage::missing(merged);
-        let duplicates = || plan.jobs.iter().flat_map(|job| merged.duplicates_of(job));
-        // A job whose status in the file says that it is not to run is not missing.
-        let incomplete = |(job, report): (&Job, &JobReport)| {
-            job.status == Status::Pending && report.status != Status::Completed
-        };
-        Ok(Self {
+        let mut report = Self {
             schema: SCHEMA.to_owned(),
-            partial: missing_count > 0
-                || !context.missing_ranks.is_empty()
-                || plan.jobs.iter().zip(&per_job).any(incomplete),
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
             decision: merged.decision().cloned(),
@@ -157,19 +142,18 @@ impl Report {
             variations: variations::variations(merged, &policies),
             per_latency: latency::series(&plan.jobs, &per_job, plan.seed),
             per_rank: run::ranks(merged),
-            missing,
-            missing_count,
-            duplicates: duplicates().take(LISTED).collect(),
-            duplicates_count: duplicates().count() as u64,
-            failures: failures.first,
-            failures_count: failures.count,
-            failures_by_reason: failures.by_reason,
-            unsolved,
-            unsolved_count,
-            env_losses,
-            env_losses_count,
             per_job,
-        })
+            ..Self::default()
+        };
+        coverage::fill(merged, &mut report)?;
+        // A job whose status in the file says that it is not to run is not missing.
+        let incomplete = |(job, report): (&Job, &JobReport)| {
+            job.status == Status::Pending && report.status != Status::Completed
+        };
+        report.partial = report.missing_count > 0
+            || !report.run.missing_ranks.is_empty()
+            || plan.jobs.iter().zip(&report.per_job).any(incomplete);
+        Ok(report)
     }
 
     /// Reads the report in a run folder; returns `None` if there is none, or if another program

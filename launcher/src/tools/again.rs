@@ -50,13 +50,6 @@ pub(super) struct AgainArgs {
     pub(super) words: Vec<OsString>,
 }
 
-/// A certificate whose episodes are run again.
-pub(super) struct Original<'a> {
-    pub(super) certificate: &'a Certificate,
-    /// What it was made or read from, as the subject of a sentence.
-    pub(super) whose: String,
-}
-
 /// What came out of episodes that were run again.
 pub(super) struct Repeated {
     pub(super) sample: Sample,
@@ -99,10 +92,12 @@ impl AgainArgs {
         Ok(())
     }
 
-    /// Runs `count` episodes again, which `seed` chooses.
+    /// Runs `count` episodes again, which `seed` chooses. `whose` says as the subject of a sentence
+    /// what the certificate was made or read from.
     pub(super) fn run(
         &self,
-        Original { certificate, whose }: Original<'_>,
+        certificate: &Certificate,
+        whose: &str,
         count: usize,
         seed: &str,
     ) -> anyhow::Result<Repeated> {
@@ -119,7 +114,7 @@ impl AgainArgs {
         let whole = whole.map_err(|err| err.inside("the jobs cannot be run again"))?;
         let plan = sample::plan(&whole, &chosen)
             .context("the names of the jobs cannot be passed to --only")?;
-        self.trusted(&plan.jobs, plan.model_server.as_ref(), &whose)?;
+        self.trusted(&plan.jobs, plan.model_server.as_ref(), whose)?;
 
         // Others do not guess its name.
         let name = format!("rrun-verify-{}", fresh_id()?);

@@ -15,7 +15,7 @@ use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use report::certificate::{self, Certificate, Contents, MAX_BYTES};
 
-use crate::tools::again::{AgainArgs, Original};
+use crate::tools::again::AgainArgs;
 use crate::tools::{merged, open, print_line, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
@@ -53,11 +53,9 @@ pub(super) fn run(args: &CertifyArgs) -> anyhow::Result<ExitCode> {
     let mut certificate = certified(args, &folder, plan)?;
     let mut agrees = true;
     if args.rerun > 0 {
-        let original = Original {
-            certificate: &certificate,
-            whose: format!("the plan of `{}`", folder.root().display()),
-        };
-        let again = args.again.run(original, args.rerun, &certificate.sha256)?;
+        let whose = format!("the plan of `{}`", folder.root().display());
+        let (count, seed) = (args.rerun, &certificate.sha256);
+        let again = args.again.run(&certificate, &whose, count, seed)?;
         for wrong in &again.findings.wrong {
             print_line(format_args!("wrong: {wrong}"))?;
         }

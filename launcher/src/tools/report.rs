@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::{anyhow, bail};
 use jobs::count::counted;
@@ -11,7 +10,6 @@ use jobs::files::FileVersion;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
-use jobs::time::rfc3339;
 use report::merge::Merge;
 use report::tables;
 use report::{Context, Damage, Report};
@@ -68,10 +66,14 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> anyhow::Res
     let there = Report::read(folder);
     let merged = merged(folder, plan.clone())?;
     let writer = merged.writer();
+    let run = there.as_ref().map(|report| report.run.clone());
+    let run = run.unwrap_or_default();
     let context = Context {
+        argv: run.argv,
+        stopped: run.stopped,
         commands: Commands::found(folder),
         is_over: writer.is_none(),
-        ..context(plan, there.as_ref())
+        ..Context::now()
     };
     let report = Report::of(&merged, context)?;
     if let Some(there) =
@@ -125,7 +127,7 @@ fn merge(dirs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
     }
     let (report, damages) = merge.write(Context {
         route: "merge".to_owned(),
-        ..Context::now(merge.plan.world_size)
+        ..Context::now()
     })?;
     tell(&merge.output, &merge.plan, &report, damages.iter(), None)
 }
@@ -153,17 +155,4 @@ fn tell<'a>(
     print(format_args!("report: {}", folder.report().display()))?;
     print(format_args!("page:   {}", folder.page().display()))?;
     Ok(())
-}
-
-fn context(plan: &RunPlan, there: Option<&Report>) -> Context {
-    Context {
-        argv: there
-            .map(|report| report.run.argv.clone())
-            .unwrap_or_default(),
-        world_size: there.map_or(plan.world_size, |report| report.run.world_size),
-        route: "journals".to_owned(),
-        stopped: there.and_then(|report| report.run.stopped.clone()),
-        created: rfc3339(SystemTime::now()),
-        ..Context::default()
-    }
 }

@@ -10,8 +10,7 @@
 //! The hash covers `contents`. Which episodes are run again follows from the hash, so it is known only
 //! after all results are.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use jobs::assign::Only;
@@ -49,16 +48,10 @@ const HEAD_BYTES: u64 = 4096;
 
 /// Returns whether a file says at its beginning that it is a certificate, of whatever version.
 pub fn is_certificate(path: &Path) -> bool {
-    let head = || -> io::Result<Vec<u8>> {
-        let mut head = Vec::new();
-        let file: File = files::open(path)?;
-        file.take(HEAD_BYTES).read_to_end(&mut head)?;
-        Ok(head)
-    };
-    head().is_ok_and(|head| {
-        head.windows(PREFIX.len())
-            .any(|window| window == PREFIX.as_bytes())
-    })
+    let mut head = Vec::new();
+    let read = files::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    let mut parts = head.windows(PREFIX.len());
+    read.is_ok() && parts.any(|part| part == PREFIX.as_bytes())
 }
 
 impl Certificate {

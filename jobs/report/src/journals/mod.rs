@@ -180,7 +180,10 @@ impl Journals {
 
     /// Returns a reader that looks up lines.
     pub(crate) fn reader(&self) -> LineReader<'_> {
-        LineReader::new(&self.sources)
+        LineReader {
+            sources: &self.sources,
+            windows: self.sources.iter().map(|_| LineWindow::default()).collect(),
+        }
     }
 }
 
@@ -209,15 +212,7 @@ struct LineWindow {
     bytes: Vec<u8>,
 }
 
-impl<'a> LineReader<'a> {
-    /// Creates a reader of these journals.
-    pub(crate) fn new(sources: &'a [JournalSource]) -> Self {
-        Self {
-            sources,
-            windows: sources.iter().map(|_| LineWindow::default()).collect(),
-        }
-    }
-
+impl LineReader<'_> {
     /// Returns the line at `place`, without its line end.
     ///
     /// # Errors

@@ -21,20 +21,13 @@ pub struct Activity {
     ranks: BTreeMap<usize, RankActivity>,
     /// The recent rate of episodes.
     pub(crate) rate: RecentRate,
-    /// The latest launch, and when a rank of it last started.
-    launch: Option<String>,
-    launched: Moment,
 }
 
 /// What happens in a rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankActivity {
-    /// Host name.
-    pub host: String,
-    /// Device of the rank.
-    pub device: String,
-    /// Launch that the rank belongs to.
-    pub launch: Option<String>,
+    /// Its last start.
+    pub start: RankStart,
     /// Job that runs; `None` between jobs.
     pub job: Option<JobIndex>,
     /// Environments of the job that ran last, by index.
@@ -73,9 +66,17 @@ impl Activity {
 
     /// Returns the ranks of the latest launch, by number.
     pub fn ranks(&self) -> impl Iterator<Item = (usize, &RankActivity)> {
+        let launch = self.last_start().and_then(|start| start.launch.as_ref());
         let ranks = self.ranks.iter();
-        let of_launch = ranks.filter(|(_, rank)| rank.launch == self.launch);
+        let of_launch = ranks.filter(move |(_, rank)| rank.start.launch.as_ref() == launch);
         of_launch.map(|(rank, activity)| (*rank, activity))
+    }
+
+    /// Returns the last start of any rank. Journals are read one after the other, each from its first
+    /// launch on.
+    fn last_start(&self) -> Option<&RankStart> {
+        let starts = self.ranks.values().map(|rank| &rank.start);
+        starts.max_by_key(|start| Moment::parse(&start.started))
     }
 
     fn started(&mut self, start: &EpisodeStart) {
@@ -127,19 +128,15 @@ impl Activity {
     }
 
     fn rank_started(&mut self, start: &RankStart) {
-        // Journals are read one after the other, each from its first launch on.
-        let started = Moment::parse(&start.started);
-        if self.launch != start.launch && started > self.launched {
-            self.launch.clone_from(&start.launch);
+        let is_later = |last: &RankStart| {
+            last.launch != start.launch
+                && Moment::parse(&last.started) < Moment::parse(&start.started)
+        };
+        if self.last_start().is_some_and(is_later) {
             self.rate = RecentRate::default();
         }
-        if self.launch == start.launch {
-            self.launched = self.launched.max(started);
-        }
         let rank = RankActivity {
-            host: start.host.clone(),
-            device: start.device.clone(),
-            launch: start.launch.clone(),
+            start: start.clone(),
             ..RankActivity::default()
         };
         self.ranks.insert(start.rank, rank);

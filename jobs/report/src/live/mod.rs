@@ -24,7 +24,7 @@ use jobs::refusal::Refusal;
 use jobs::time::{Moment, rfc3339};
 
 use crate::merged::Merged;
-use crate::merged::scan::EpisodeStarts;
+use crate::merged::scan::PieceScan;
 use crate::{Context, Report};
 
 mod activity;
@@ -86,17 +86,12 @@ impl LiveRun {
             let journals = &mut self.merged.journals;
             journals.refresh(&self.folder).map_err(Refusal::new)?;
         }
-        let (merged, starts) = (&mut self.merged, EpisodeStarts::Parsed);
+        let merged = &mut self.merged;
         let living = self.pulse.look(&self.folder, now);
         merged.journals.note_launches(&living);
-        let on = |_, scan: &_| self.activity.on(scan);
-        let grown = (merged.state).grow(&merged.plan, &merged.journals, starts, on);
+        let mut watch = |scan: &PieceScan| self.activity.on(scan);
+        let grown = (merged.state).grow(&merged.plan, &merged.journals, Some(&mut watch));
         let has_grown = grown.map_err(Refusal::new)?;
-        // A lock that is gone is as new as a line.
-        let sources = merged.journals.sources().iter();
-        for (source, events) in sources.zip(&mut merged.state.events) {
-            events.is_held = source.is_held;
-        }
         self.commands = Commands::found(&self.folder);
         let is_as_before = self.is_under_way() == was_under_way && self.commands == known;
         Ok(has_grown || !continues || !is_as_before)
@@ -113,7 +108,6 @@ impl LiveRun {
         let settled = (merged.state).settle(&merged.plan, &merged.journals, Some(moment));
         settled.map_err(Refusal::new)?;
         let context = Context {
-            world_size: self.merged.plan.world_size,
             route: "journals".to_owned(),
             created,
             commands: self.commands.clone(),

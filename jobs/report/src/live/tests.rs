@@ -158,9 +158,7 @@ fn of_rank_1() -> Vec<u8> {
 /// Returns the report of the folder as `rrun report` makes it.
 fn at_once(folder: &RunFolder) -> Report {
     let merged = Merged::open(folder).unwrap();
-    let plan = &merged.plan;
     let context = Context {
-        world_size: plan.world_size,
         route: "journals".to_owned(),
         created: rfc3339(later()),
         commands: Commands::found(folder),
@@ -280,7 +278,7 @@ fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read(
     looked(&mut live);
     let ranks = live.activity.ranks();
     let ranks: Vec<_> = ranks
-        .map(|(rank, of)| (rank, of.launch.as_deref()))
+        .map(|(rank, of)| (rank, of.start.launch.as_deref()))
         .collect();
     assert_eq!(ranks, [(0, Some("second"))]);
 }

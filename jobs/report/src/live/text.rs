@@ -134,8 +134,8 @@ fn ranks(view: &LiveView) -> Vec<[String; 6]> {
         let found = view.report.per_rank.iter().find(|found| found.rank == rank);
         let row = [
             rank.to_string(),
-            activity.host.clone(),
-            activity.device.clone(),
+            activity.start.host.clone(),
+            activity.start.device.clone(),
             now,
             found.map_or(0, |found| found.episodes).to_string(),
             found.and_then(busy).unwrap_or_default(),

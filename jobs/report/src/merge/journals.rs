@@ -18,17 +18,13 @@ use jobs::sha256;
 use crate::Journals;
 use crate::merge::Input;
 use crate::merge::rewrite::{Rewrite, is_same_line};
+use crate::sections::run::run_of;
 
 /// Length of the part of a run's id in the names of its journals.
 const LETTERS: usize = 12;
 
 /// Owner of a journal: the rank, and the first characters of the run's id.
 type Owner = (usize, String);
-
-/// Merged journals that are ready to replace those of the output.
-pub(super) struct MergedJournals {
-    folder: PathBuf,
-}
 
 /// Returns whether a folder is a run, and not only the result of a merge: it has a plan without a
 /// `merge.json`, or the merged run was continued.
@@ -52,11 +48,10 @@ pub(super) fn runs(inputs: &[Input]) -> io::Result<BTreeSet<String>> {
     Ok(runs)
 }
 
-/// Returns the run's part of a journal's name: `5f1c` of `journal_rank0_5f1c.jsonl` and
-/// `journal_rank0_5f1c_09ab.jsonl`.
+/// Returns the run's part of a journal's name, without what tells diverged copies apart.
 fn run_in_name(path: &Path) -> Option<String> {
-    let stem = path.file_stem()?.to_str()?.strip_prefix("journal_rank")?;
-    Some(stem.split('_').nth(1)?.to_owned())
+    let run = run_of(path.to_str()?)?.split('_').next()?;
+    Some(run.to_owned())
 }
 
 fn owner(input: &Input, path: &Path) -> Owner {
@@ -70,8 +65,8 @@ fn owner(input: &Input, path: &Path) -> Owner {
     )
 }
 
-/// Writes the journals of all inputs to a folder beside the journals of the output.
-pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<MergedJournals> {
+/// Writes the journals of all inputs to a folder beside the journals of the output, and returns it.
+pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<PathBuf> {
     let folder = output.root().join("journal.new");
     remove(&folder)?;
     fs::create_dir_all(&folder)?;
@@ -103,15 +98,13 @@ pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<MergedJ
             )?;
         }
     }
-    Ok(MergedJournals { folder })
+    Ok(folder)
 }
 
-impl MergedJournals {
-    /// Replaces the journals of the output.
-    pub(super) fn replace(self, output: &RunFolder) -> io::Result<()> {
-        remove(&output.journals())?;
-        fs::rename(&self.folder, output.journals())
-    }
+/// Replaces the journals of the output by those in a folder.
+pub(super) fn replace(output: &RunFolder, folder: &Path) -> io::Result<()> {
+    remove(&output.journals())?;
+    fs::rename(folder, output.journals())
 }
 
 fn remove(folder: &Path) -> io::Result<()> {
@@ -121,40 +114,28 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// How one journal relates to another one of the same rank and run.
-enum Relation {
-    /// They have the same lines, with paths in these folders: which text is the smaller one.
-    Same(Ordering),
-    /// The first one continues the second one.
-    Longer,
-    /// The second one continues the first one.
-    Shorter,
-    /// Each has lines of its own.
-    Diverged,
-}
-
-/// Adds a journal to those of its owner, unless one of them has all of its lines; removes those of
-/// which it has all lines. Of journals with the same lines the smallest text is kept, so that the
-/// result does not depend on the order.
+/// Adds a journal to those of its owner, unless one of them replaces it; removes those that it
+/// replaces.
 fn keep(parts: &mut Vec<PathBuf>, part: PathBuf) -> io::Result<()> {
     for other in parts.iter() {
-        if let Relation::Longer | Relation::Same(Ordering::Less | Ordering::Equal) =
-            relation(other, &part)?
-        {
+        if replaces(other, &part)? {
             return fs::remove_file(&part);
         }
     }
     for other in std::mem::take(parts) {
-        match relation(&part, &other)? {
-            Relation::Longer | Relation::Same(_) => fs::remove_file(&other)?,
-            Relation::Shorter | Relation::Diverged => parts.push(other),
+        match replaces(&part, &other)? {
+            true => fs::remove_file(&other)?,
+            false => parts.push(other),
         }
     }
     parts.push(part);
     Ok(())
 }
 
-fn relation(a: &Path, b: &Path) -> io::Result<Relation> {
+/// Returns whether a journal has all lines of another one of the same rank and run. Of journals with
+/// the same lines, with paths in other folders, the smaller text replaces the larger one, so that the
+/// result does not depend on the order.
+fn replaces(a: &Path, b: &Path) -> io::Result<bool> {
     let [mut a_lines, mut b_lines] = [
         BufReader::new(File::open(a)?),
         BufReader::new(File::open(b)?),
@@ -167,13 +148,10 @@ fn relation(a: &Path, b: &Path) -> io::Result<Relation> {
         a_lines.read_until(b'\n', &mut a_line)?;
         b_lines.read_until(b'\n', &mut b_line)?;
         match [a_line.is_empty(), b_line.is_empty()] {
-            [true, true] => return Ok(Relation::Same(order)),
-            [true, false] => return Ok(Relation::Shorter),
-            [false, true] => return Ok(Relation::Longer),
-            [false, false] => {}
-        }
-        if !is_same_line(&a_line, &b_line) {
-            return Ok(Relation::Diverged);
+            [true, true] => return Ok(order.is_le()),
+            [false, true] => return Ok(true),
+            [false, false] if is_same_line(&a_line, &b_line) => {}
+            [_, false] => return Ok(false),
         }
         order = order.then_with(|| a_line.cmp(&b_line));
     }

@@ -102,7 +102,7 @@ impl Merge {
         write_whole(&folder.merge(), &serde_json::to_vec_pretty(&made)?)?;
         let fresh = journals::gather(&self.inputs, folder)?;
         write_whole(&folder.plan(), &serde_json::to_vec_pretty(&self.plan)?)?;
-        fresh.replace(folder)?;
+        journals::replace(folder, &fresh)?;
         let merged = Merged::new(self.plan.clone(), Journals::of(folder)?)?;
         let report = crate::write(folder, &merged, context)?;
         Ok((report, merged.damage().cloned().collect()))

@@ -2,13 +2,14 @@
 
 use std::io;
 
+use jobs::episode::counts_instead;
 use jobs::job::Length;
 use jobs::journal::{EnvLost, JobEnd, JobStart};
 use jobs::time::Moment;
 
 use crate::journals::LineReader;
 use crate::merged::episode;
-use crate::merged::record::{self, EpisodeRecord};
+use crate::merged::record::{EpisodeRecord, Repetition};
 
 /// Lines of one job.
 #[derive(Default)]
@@ -62,19 +63,30 @@ impl JobLines {
     }
 }
 
-/// Returns which of two records of an episode counts; identical lines are one record.
-fn counted(records: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<EpisodeRecord> {
-    let [a, b] = records;
+/// Returns which of two records of an episode counts, see [`counts_instead`]; identical lines are one
+/// record. If the times are equal, the texts decide, so that the order in which journals are read does
+/// not matter.
+fn counted([a, b]: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<EpisodeRecord> {
     let a_line = reader.line(a.place)?.to_vec();
     let b_line = reader.line(b.place)?;
     if a_line == b_line {
         return Ok(a.clone());
     }
-    let (a, b) = (
-        (a.clone(), episode(&a_line)?),
-        (b.clone(), episode(b_line)?),
-    );
-    Ok(record::counted(a, b, [&a_line, b_line]))
+    let of_a = (a.is_scored(), (a.ended, &*a_line));
+    let of_b = (b.is_scored(), (b.ended, b_line));
+    let (counts, other) = match counts_instead(of_b, of_a) {
+        true => (b, a),
+        false => (a, b),
+    };
+    let mut counts = counts.clone();
+    if other.is_scored() {
+        let again = match episode(&a_line)?.outcome() == episode(b_line)?.outcome() {
+            true => Repetition::Agreeing,
+            false => Repetition::Differing,
+        };
+        counts.again = again.max(counts.again).max(other.again);
+    }
+    Ok(counts)
 }
 
 /// Drops the episodes of abandoned attempts; `starts` must be in order of time. An interrupted job

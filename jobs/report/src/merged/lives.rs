@@ -11,7 +11,7 @@
 
 use jobs::costs::Costs;
 use jobs::job::JobIndex;
-use jobs::journal::{JobEnd, Line, RankEnd, RankGpu, RankStart};
+use jobs::journal::{JobEnd, Line, RankEnd, RankStart};
 use jobs::time::Moment;
 
 use crate::journals::Journals;
@@ -25,8 +25,6 @@ pub(crate) struct Events {
     pub(crate) journal: String,
     /// The rank, from the name of the journal.
     pub(crate) rank: usize,
-    /// Whether a process is writing to the journal, as far as that can be seen from here.
-    pub(crate) is_held: bool,
     /// The last life as it was before it was closed although it has no end.
     open: Option<LifeLines>,
     last: Moment,
@@ -68,7 +66,6 @@ impl Events {
         Self {
             journal: source.name.clone(),
             rank: source.rank,
-            is_held: source.is_held,
             open: None,
             last: Moment::default(),
             lives: Vec::new(),
@@ -111,11 +108,11 @@ impl Events {
         self.last = self.last.max(moment);
     }
 
-    /// Builds the lives, after lines were added. A life that goes on lasts until `now`, otherwise to
-    /// the last line.
-    pub(crate) fn settle(&mut self, journals: &Journals, now: Option<Moment>) {
+    /// Builds the lives, after lines were added. A life that goes on, because its journal is held or
+    /// its launch is alive elsewhere, lasts until `now`, otherwise to the last line.
+    pub(crate) fn settle(&mut self, is_held: bool, journals: &Journals, now: Option<Moment>) {
         self.reopen();
-        let (is_held, seen) = (self.is_held, self.last);
+        let seen = self.last;
         if let Some(life) = self.open_life() {
             let before = life.clone();
             let (last, how) = match is_held || journals.runs_unseen(&life.start) {
@@ -150,13 +147,6 @@ impl Events {
     pub(crate) fn starts(&self) -> impl Iterator<Item = &RankStart> {
         let lives = self.lives.iter().chain(&self.repeats);
         lives.map(|life| &life.start)
-    }
-
-    /// Returns the GPUs that the rank has used, each with its start.
-    pub(crate) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &RankGpu)> {
-        self.lives
-            .iter()
-            .filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
     }
 }
 
@@ -262,12 +252,8 @@ impl LifeLines {
 /// whether any life was moved.
 pub(crate) fn set_aside(all: &mut [Events]) -> bool {
     let lives = all.iter().flat_map(|events| &events.lives);
-    let work = union(
-        lives
-            .filter(|life| !life.spans.is_empty())
-            .map(LifeLines::extent)
-            .collect(),
-    );
+    let worked = lives.filter(|life| !life.spans.is_empty());
+    let work = lasting(worked.map(LifeLines::extent).collect());
     if work.is_empty() {
         return false;
     }
@@ -295,23 +281,21 @@ pub(crate) fn span(all: &[Events], episodes: impl Iterator<Item = Moment>) -> Op
     })
 }
 
-/// Sorts time spans and merges those that overlap or touch.
-fn union(mut spans: Vec<[Moment; 2]>) -> Vec<[Moment; 2]> {
+/// Sorts time spans; each lasts until the end of all that have begun by then.
+fn lasting(mut spans: Vec<[Moment; 2]>) -> Vec<[Moment; 2]> {
     spans.sort();
-    let mut union: Vec<[Moment; 2]> = Vec::new();
-    for [from, to] in spans {
-        match union.last_mut().filter(|last| from <= last[1]) {
-            Some(last) => last[1] = last[1].max(to),
-            None => union.push([from, to]),
-        }
+    let mut last = Moment::default();
+    for [_, to] in &mut spans {
+        last = last.max(*to);
+        *to = last;
     }
-    union
+    spans
 }
 
-/// Returns whether a span overlaps or touches one of a union.
-fn meets(union: &[[Moment; 2]], [from, to]: [Moment; 2]) -> bool {
-    let next = union.partition_point(|span| span[1] < from);
-    union.get(next).is_some_and(|span| span[0] <= to)
+/// Returns whether a span overlaps or touches one of those that [`lasting`] has sorted.
+fn meets(lasting: &[[Moment; 2]], [from, to]: [Moment; 2]) -> bool {
+    let begun = lasting.partition_point(|span| span[0] <= to);
+    lasting[..begun].last().is_some_and(|span| span[1] >= from)
 }
 
 /// Returns the busy share and the seconds of a job in a rank; `None` if the GPU's driver does not
@@ -333,14 +317,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_that_meet_are_one_and_what_is_between_two_meets_none() {
+    fn what_is_between_two_spans_meets_none() {
         let at = |second: u64| Moment::parse(&format!("2026-11-21T10:00:{second:02}.000Z"));
         let span = |from, to| [at(from), at(to)];
-        let union = union(vec![span(20, 30), span(0, 5), span(3, 9), span(9, 10)]);
-        assert_eq!(union, [span(0, 10), span(20, 30)]);
-        let spans = [(10, 12), (11, 19), (11, 20), (31, 40)];
-        let found = spans.map(|(from, to)| meets(&union, span(from, to)));
-        assert_eq!(found, [true, false, true, false]);
+        let lasting = lasting(vec![span(20, 30), span(0, 10), span(3, 5), span(6, 9)]);
+        let spans = [(10, 12), (11, 19), (11, 20), (31, 40), (9, 9)];
+        let found = spans.map(|(from, to)| meets(&lasting, span(from, to)));
+        assert_eq!(found, [true, false, true, false, true]);
     }
 
     #[test]

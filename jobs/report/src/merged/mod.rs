@@ -26,7 +26,6 @@ use crate::journals::{Journals, LinePosition, LineReader};
 use crate::merged::lines::JobLines;
 use crate::merged::lives::Events;
 use crate::merged::record::{EpisodeRecord, Name};
-use crate::merged::scan::EpisodeStarts;
 use crate::merged::state::MergedState;
 
 mod lines;
@@ -71,7 +70,7 @@ impl Merged {
     /// Returns the errors of the file system, with the name of the journal.
     pub fn new(plan: RunPlan, journals: Journals) -> io::Result<Self> {
         let mut state = MergedState::of(&plan);
-        state.grow(&plan, &journals, EpisodeStarts::Skipped, |_, _| ())?;
+        state.grow(&plan, &journals, None)?;
         state.settle(&plan, &journals, None)?;
         Ok(Self {
             plan,

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use jobs::episode::{Episode, counts_instead};
+use jobs::episode::Episode;
 use jobs::time::Moment;
 
 use crate::journals::LinePosition;
@@ -26,13 +26,10 @@ pub(crate) struct EpisodeRecord {
     pub(crate) dataset: Option<Name>,
     pub(crate) video: Option<Name>,
     pub(crate) instruction: Name,
-    pub(crate) outcome: Result<Scored, Errored>,
+    /// `None` if an error ended the episode.
+    pub(crate) outcome: Option<Scored>,
     pub(crate) again: Repetition,
 }
-
-/// An error ended the episode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errored;
 
 /// The result of a scored episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,44 +69,20 @@ impl EpisodeRecord {
             dataset: dataset.map(|demo| names.number(&demo.file)),
             video: video.map(|video| names.number(&video.file)),
             instruction: names.number(&episode.language_instruction),
-            outcome: match episode.error {
-                Some(_) => Err(Errored),
-                None => Ok(scored),
-            },
+            outcome: episode.error.is_none().then_some(scored),
             again: Repetition::Once,
         }
     }
 
     /// Returns whether the episode was scored.
     pub(crate) fn is_scored(&self) -> bool {
-        self.outcome.is_ok()
+        self.outcome.is_some()
     }
 
     /// Returns whether the episode was solved.
     pub(crate) fn is_solved(&self) -> bool {
-        self.outcome.is_ok_and(|scored| scored.solved)
+        self.outcome.is_some_and(|scored| scored.solved)
     }
-}
-
-/// Returns which of two different lines about one episode counts, see [`counts_instead`]. If the
-/// times are equal, the texts decide, so that the order in which journals are read does not matter.
-pub(crate) fn counted(
-    a: (EpisodeRecord, Episode),
-    b: (EpisodeRecord, Episode),
-    lines: [&[u8]; 2],
-) -> EpisodeRecord {
-    let key = |record: &EpisodeRecord, line| (record.is_scored(), (record.ended, line));
-    let is_b = counts_instead(key(&b.0, lines[1]), key(&a.0, lines[0]));
-    let agree = a.1.outcome() == b.1.outcome();
-    let (mut counts, other) = if is_b { (b.0, a.0) } else { (a.0, b.0) };
-    if other.is_scored() {
-        let again = match agree {
-            true => Repetition::Agreeing,
-            false => Repetition::Differing,
-        };
-        counts.again = again.max(counts.again).max(other.again);
-    }
-    counts
 }
 
 /// Number of an interned file name or instruction, because these texts repeat often.

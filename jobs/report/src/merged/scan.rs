@@ -29,16 +29,6 @@ pub(crate) struct PieceScan {
     pub(crate) span: Option<[Moment; 2]>,
 }
 
-/// Whether lines that mark the start of an episode are parsed. They are half of all lines, and say
-/// only what is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EpisodeStarts {
-    /// A report does not need them.
-    Skipped,
-    /// Somebody watches the run.
-    Parsed,
-}
-
 /// A line that counts.
 pub(crate) enum Found {
     /// The end of an episode of this job.
@@ -72,12 +62,13 @@ fn moment(line: &[u8]) -> Option<Moment> {
     moment.is_known().then_some(moment)
 }
 
-/// Parses the lines of a piece of the journal `source`.
+/// Parses the lines of a piece of the journal `source`. Lines that mark the start of an episode are
+/// half of all lines and say only what is under way, so they are parsed only for who watches the run.
 pub(crate) fn scan(
     piece: &JournalPiece,
     source: u32,
     accepted: &Accepted,
-    starts: EpisodeStarts,
+    is_watched: bool,
 ) -> PieceScan {
     let mut scan = PieceScan::default();
     scan.damage.torn = piece.torn;
@@ -93,9 +84,7 @@ pub(crate) fn scan(
             scan.saw(line);
         }
         if line.starts_with(EPISODE_START) {
-            if starts == EpisodeStarts::Parsed
-                && let Ok((line, LineOrigin::Own)) = accepted.judge(line)
-            {
+            if is_watched && let Ok((line, LineOrigin::Own)) = accepted.judge(line) {
                 let before = None;
                 scan.found.push(Found::Other(Other { line, before }));
             }
@@ -159,6 +148,7 @@ pub struct Damage {
 impl Damage {
     /// Adds the damage of a piece, which `before` lines of the journal precede.
     pub(super) fn add(&mut self, piece: Self, before: u64) {
+        self.torn += piece.torn;
         let lists = [
             (&mut self.lines, piece.lines),
             (&mut self.foreign, piece.foreign),
@@ -183,25 +173,23 @@ impl Damage {
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut parts = Vec::new();
-        if !self.lines.is_empty() {
-            parts.push(format!(
-                "{} damaged {}",
-                self.lines.len(),
-                numbered(&self.lines)
-            ));
-        }
-        if !self.foreign.is_empty() {
-            let (count, which) = (self.foreign.len(), numbered(&self.foreign));
-            parts.push(format!(
-                "{count} foreign {which}: of another run, or of a job that has changed since or is \
-                 not in the plan"
-            ));
-        }
-        if !self.unplanned.is_empty() {
-            let (count, which) = (self.unplanned.len(), numbered(&self.unplanned));
-            parts.push(format!(
-                "{count} unplanned {which}: of episodes that are not in the plan"
-            ));
+        for (lines, kind, why) in [
+            (&self.lines, "damaged", ""),
+            (
+                &self.foreign,
+                "foreign",
+                ": of another run, or of a job that has changed since or is not in the plan",
+            ),
+            (
+                &self.unplanned,
+                "unplanned",
+                ": of episodes that are not in the plan",
+            ),
+        ] {
+            if !lines.is_empty() {
+                let (count, which) = (lines.len(), numbered(lines));
+                parts.push(format!("{count} {kind} {which}{why}"));
+            }
         }
         if self.torn > 0 {
             parts.push(format!("the last line is torn ({} bytes)", self.torn));

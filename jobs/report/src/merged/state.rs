@@ -16,7 +16,7 @@ use crate::journals::{Journals, pieces};
 use crate::merged::lines::JobLines;
 use crate::merged::lives::{self, Events};
 use crate::merged::record::{EpisodeRecord, InternedNames, Name};
-use crate::merged::scan::{Damage, EpisodeStarts, Found, PieceScan, scan};
+use crate::merged::scan::{Damage, Found, PieceScan, scan};
 
 /// What was read of the journals so far. It grows with them.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl MergedState {
     }
 
     /// Reads the lines that were appended to the journals since the last call, and passes each
-    /// piece to `on`, too. Returns whether there were any.
+    /// piece to who watches the run, too. Returns whether there were any.
     ///
     /// # Errors
     /// Returns the errors of the file system, with the name of the journal.
@@ -62,8 +62,7 @@ impl MergedState {
         &mut self,
         plan: &RunPlan,
         journals: &Journals,
-        starts: EpisodeStarts,
-        mut on: impl FnMut(usize, &PieceScan),
+        mut watch: Option<&mut dyn FnMut(&PieceScan)>,
     ) -> io::Result<bool> {
         for source in &journals.sources()[self.read.len()..] {
             self.read.push(ReadSoFar::default());
@@ -82,20 +81,19 @@ impl MergedState {
         if work.is_empty() {
             return Ok(false);
         }
-        let mut torn = vec![0; self.read.len()];
+        // What was torn is read again.
+        self.damage.iter_mut().for_each(|damage| damage.torn = 0);
         let mut has_grown = false;
-        read(journals, &work, plan, starts, |source, scan| {
-            torn[source] += scan.damage.torn;
+        read(journals, &work, plan, watch.is_some(), |source, scan| {
             has_grown |= scan.lines > 0;
-            on(source, &scan);
+            if let Some(watch) = &mut watch {
+                watch(&scan);
+            }
             self.add(source, scan);
         })?;
-        let sources = journals.sources().iter();
-        for (((source, read), torn), damage) in
-            sources.zip(&mut self.read).zip(torn).zip(&mut self.damage)
-        {
-            read.bytes = source.len().saturating_sub(torn);
-            damage.torn = torn;
+        let read = self.read.iter_mut().zip(&self.damage);
+        for (source, (read, damage)) in journals.sources().iter().zip(read) {
+            read.bytes = source.len().saturating_sub(damage.torn);
         }
         Ok(has_grown)
     }
@@ -115,9 +113,9 @@ impl MergedState {
         for (job, lines) in plan.jobs.iter().zip(&mut self.jobs) {
             lines.settle(job.length, &mut reader)?;
         }
-        self.events
-            .iter_mut()
-            .for_each(|events| events.settle(journals, now));
+        for (events, source) in self.events.iter_mut().zip(journals.sources()) {
+            events.settle(source.is_held, journals, now);
+        }
         if lives::set_aside(&mut self.events) {
             let episodes = self.jobs.iter().flat_map(|job| &job.episodes);
             self.span = lives::span(&self.events, episodes.map(|record| record.ended));
@@ -188,7 +186,7 @@ fn read(
     journals: &Journals,
     work: &[(usize, Range<u64>)],
     plan: &RunPlan,
-    starts: EpisodeStarts,
+    is_watched: bool,
     mut on: impl FnMut(usize, PieceScan),
 ) -> io::Result<()> {
     let accepted = plan.accepted();
@@ -201,7 +199,7 @@ fn read(
                 &accepted
             };
             let piece = pieces::read(&journals.sources()[*source], range.clone(), buffer)?;
-            Ok(scan(&piece, *source as u32, accepted, starts))
+            Ok(scan(&piece, *source as u32, accepted, is_watched))
         };
     threads::in_order(work, one, |(source, _), scan| on(*source, scan))
 }

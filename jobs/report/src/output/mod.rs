@@ -140,7 +140,7 @@ impl Merged {
     /// Returns the errors of the file system.
     fn write_variations(&self, to: &mut File) -> io::Result<()> {
         let mut to = BufWriter::new(to);
-        let success = |record: &EpisodeRecord| record.outcome.ok().map(|scored| scored.solved);
+        let success = |record: &EpisodeRecord| record.outcome.map(|scored| scored.solved);
         for job in self.variant_jobs() {
             for EpisodePair { control, variant } in self.pairs_of(&job) {
                 let line = json!({

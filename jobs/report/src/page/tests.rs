@@ -1,16 +1,16 @@
 use std::sync::LazyLock;
 
 use jobs::format;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::page::success::TaskGrid;
+use crate::page::success::{GridLabel, TaskGrid};
 use jobs::costs::Costs;
 use jobs::job::{JobIndex, Status};
 use jobs::plan::RunPlan;
 
 use crate::tests::lines;
-use crate::{Context, FailureReport, JobReport, PolicyRates, RankReport, Rates, Unsolved};
+use crate::{Context, JobReport, PolicyRates, RankReport, Rates};
 
 /// Returns the report of a run of which nothing has ended.
 pub(super) fn report() -> Report {
@@ -82,56 +82,39 @@ fn text(report: &Report) -> String {
 
 const EVIL: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";
 
+/// Returns the places of all texts in a value, and of what is not there.
+fn texts(value: &Value, at: &str) -> Vec<String> {
+    let fields: Vec<_> = match value {
+        Value::String(_) | Value::Null => return vec![at.to_owned()],
+        Value::Array(items) => (0..items.len()).map(|nth| nth.to_string()).collect(),
+        Value::Object(fields) => fields.keys().cloned().collect(),
+        _ => Vec::new(),
+    };
+    let paths = fields.iter().map(|field| format!("{at}/{field}"));
+    paths
+        .flat_map(|path| texts(value.pointer(&path[at.len()..]).unwrap(), &path))
+        .collect()
+}
+
+/// Puts a text into every field of a report that takes any.
+fn with_everywhere(text: &str, report: &Report) -> Report {
+    let mut value = json!(report);
+    for path in texts(&value, "") {
+        let mut other = value.clone();
+        *other.pointer_mut(&path).unwrap() = json!(text);
+        if serde_json::from_value::<Report>(other.clone()).is_ok() {
+            value = other;
+        }
+    }
+    serde_json::from_value(value).unwrap()
+}
+
 #[test]
 fn whatever_users_write_is_text() {
-    let (word, some, list) = (
-        EVIL.to_owned(),
-        Some(EVIL.to_owned()),
-        vec![EVIL.to_owned()],
-    );
-    let evil = JobReport {
-        name: word.clone(),
-        error: some.clone(),
-        instruction: some.clone(),
-        videos: list.clone(),
-        datasets: list.clone(),
-        log: some.clone(),
-        settings: [(word.clone(), json!(EVIL))].into(),
-        ..job(0, EVIL, EVIL, rates(1, 2, 0))
-    };
-    let other = JobReport {
-        instruction: Some("another".to_owned()),
-        ..job(1, EVIL, "p", rates(1, 2, 0))
-    };
-    let mut report = of_jobs(vec![evil, other]);
-    report.failures = vec![FailureReport {
-        job: word.clone(),
-        episode: None,
-        rank: None,
-        reason: word.clone(),
-        log: some.clone(),
-    }];
-    (report.run.argv, report.run.hosts) = (list.clone(), list.clone());
-    (report.run.stopped, report.run.started) = (some.clone(), some.clone());
-    report.run.versions = [(word.clone(), list)].into();
-    report.config.jobs_file = word.clone();
-    report.per_rank = vec![RankReport {
-        host: word.clone(),
-        device: word.clone(),
-        ..rank(0)
-    }];
-    report.unsolved = vec![Unsolved {
-        job: word,
-        episode: 0,
-        seed: 0,
-        rank: 0,
-        end: jobs::episode::End::TimeLimit,
-        length: 1,
-        return_: 0.0,
-        max_reward: None,
-        video: None,
-        episode_video: some,
-    }];
+    let mut report = with_everywhere(EVIL, &crate::tests::documented::full());
+    let settings = &mut report.per_job[0].settings;
+    settings.insert(EVIL.to_owned(), json!(EVIL));
+    report.run.versions = [(EVIL.to_owned(), vec![EVIL.to_owned()])].into();
     let page = render(&report, &Zone::utc());
     assert_eq!(page.matches("<script>").count(), 1, "the page's own");
     let is_obeyed = page.contains("<img") || page.contains("\"'>");
@@ -156,60 +139,55 @@ fn nothing_comes_from_elsewhere() {
     }
 }
 
-#[test]
-fn instructions_tell_tasks_of_one_environment_apart() {
-    let told = |index, text: &str| {
-        let instruction = Some(text.to_owned());
+/// Returns rows, columns, and jobs and episodes of the cells of a table of jobs, of which each has two
+/// episodes. A job has an environment, and unless they are empty an instruction and a policy's path.
+fn grid(jobs: &[[&str; 3]]) -> String {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let of = |(index, [environment, instruction, path]): (usize, &[&str; 3])| {
+        let path = some(path).map(|path| ("policy_path".to_owned(), json!(path)));
         JobReport {
-            instruction,
-            ..job(index, "a/libero_env.py:make", "gr00t", rates(1, 2, 0))
+            instruction: some(instruction),
+            settings: path.into_iter().collect(),
+            ..job(index, environment, "gr00t", rates(1, 2, 0))
         }
     };
-    let same = TaskGrid::new(&of_jobs(vec![told(0, "push"), told(1, "push")]));
-    let details = |grid: &TaskGrid| -> Vec<_> {
-        let tasks = grid.tasks.iter();
-        tasks
-            .map(|task| task.detail.as_deref().map(str::to_owned))
-            .collect()
-    };
-    assert_eq!(details(&same), [None]);
-    let jobs = vec![told(0, "push"), told(1, "pull"), told(2, "push")];
-    let others = TaskGrid::new(&of_jobs(jobs));
-    let found = details(&others);
-    assert_eq!(found, ["push", "pull"].map(|text| Some(text.to_owned())));
-    assert_eq!(others.tasks[0].name, "libero_env.py:make");
-    assert_eq!(others.cells[&(0, 0)].rates.episodes, 4);
+    let grid = TaskGrid::new(&of_jobs(jobs.iter().enumerate().map(of).collect()));
+    let heads = [&grid.tasks, &grid.policies].map(|labels| {
+        let label = |label: &GridLabel| match &label.detail {
+            Some(detail) => format!("{detail} of {}", label.name),
+            None => label.name.clone(),
+        };
+        labels.iter().map(label).collect::<Vec<_>>().join(", ")
+    });
+    let cells = grid.cells.values();
+    let cells: Vec<_> = cells
+        .map(|cell| format!("{}/{}", cell.jobs, cell.rates.episodes))
+        .collect();
+    format!("{}: {}", heads.join(" × "), cells.join(" "))
 }
 
 #[test]
-fn two_checkpoints_of_a_policy_are_never_added_up() {
-    let of = |index, path: &str| {
-        let settings = [("policy_path".to_owned(), json!(path))].into();
-        JobReport {
-            settings,
-            ..job(index, "reach", "gr00t", rates(1, 2, 0))
-        }
-    };
-    let grid = TaskGrid::new(&of_jobs(vec![of(0, "a"), of(1, "b"), of(2, "a")]));
-    let columns = grid
-        .policies
-        .iter()
-        .map(|policy| policy.detail.as_deref().unwrap());
-    assert_eq!(columns.collect::<Vec<_>>(), ["a", "b"]);
-    let jobs = |column| grid.cells[&(0, column)].jobs;
-    assert_eq!((jobs(0), jobs(1)), (2, 1));
-    let not_run = job(1, "reach", "gr00t", rates(0, 0, 0));
-    let same = TaskGrid::new(&of_jobs(vec![of(0, "a"), not_run]));
-    assert_eq!(same.policies.len(), 1);
-    assert_eq!(same.policies[0].detail.as_deref(), None);
-}
-
-#[test]
-fn environments_with_the_same_short_name_have_their_whole_one() {
-    let names = ["a/e.py:make", "b/e.py:make"];
-    let jobs = names.map(|environment| job(0, environment, "p", rates(1, 1, 0)));
-    let tasks = TaskGrid::new(&of_jobs(jobs.into())).tasks.into_iter();
-    assert_eq!(tasks.map(|task| task.name).collect::<Vec<_>>(), names);
+fn rows_and_columns_are_told_apart_by_as_little_as_does_and_checkpoints_never_added_up() {
+    let libero = "a/libero_env.py:make";
+    let [push, pull] = ["push", "pull"].map(|instruction| [libero, instruction, ""]);
+    let of = |path| ["reach", "", path];
+    let named = ["a/e.py:make", "b/e.py:make"].map(|name| [name, "", ""]);
+    for (jobs, wanted) in [
+        (&[push, push][..], "libero_env.py:make × gr00t: 2/4"),
+        (
+            &[push, pull, push],
+            "push of libero_env.py:make, pull of libero_env.py:make × gr00t: 2/4 1/2",
+        ),
+        (
+            &[of("a"), of("b"), of("a")],
+            "reach × a of gr00t, b of gr00t: 2/4 1/2",
+        ),
+        // A job that was not started has no path.
+        (&[of("a"), of("")], "reach × gr00t: 2/4"),
+        (&named, "a/e.py:make, b/e.py:make × gr00t: 1/2 1/2"),
+    ] {
+        assert_eq!(grid(jobs), wanted);
+    }
 }
 
 #[test]

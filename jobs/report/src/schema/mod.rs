@@ -15,7 +15,7 @@ pub use run::*;
 pub const LISTED: usize = 1000;
 
 /// The report of a run, `report.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Schema of the file: `rrun/report/1`.
     pub schema: String,

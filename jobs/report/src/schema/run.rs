@@ -29,8 +29,7 @@ pub struct RunReport {
     pub argv: Vec<String>,
     /// State of the folder that the run was begun in, if that folder was under git.
     pub git: Option<Git>,
-    /// Number of ranks of the launch that made the report, or of the last launch that had something
-    /// to do.
+    /// Number of ranks of the last launch that had something to do.
     pub world_size: usize,
     /// Host names.
     pub hosts: Vec<String>,

@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::io;
 
 use jobs::job::{Job, Length, Status};
-use jobs::journal::EnvLost;
 use jobs::numbers::Numbers;
 
 use crate::merged::Merged;
 use crate::merged::record::{EpisodeRecord, Repetition};
-use crate::schema::{Duplicate, EpisodeId, FailureReport, JobReport, LISTED, Reason, Unsolved};
+use crate::schema::{Duplicate, EpisodeId, FailureReport, LISTED, Reason, Report, Unsolved};
 
 /// Number of unsolved episodes that a report shows of one job.
 const UNSOLVED_OF_A_JOB: usize = 5;
@@ -65,34 +64,44 @@ impl Merged {
     }
 }
 
-/// Collects the first missing episodes, and the number of all.
-pub(crate) fn missing(merged: &Merged) -> (Vec<EpisodeId>, u64) {
-    let (mut first, mut count) = (Vec::new(), 0);
+/// Fills in the lists of a report that has its jobs: what is missing, ran twice, broke, was not solved
+/// or was lost.
+pub(crate) fn fill(merged: &Merged, report: &mut Report) -> io::Result<()> {
     for job in &merged.plan.jobs {
         let missing = merged.missing_of(job);
-        count += missing.count();
         let id = |episode| EpisodeId {
             job: job.name.clone(),
             episode,
         };
-        first.extend(missing.iter().map(id).take(LISTED - first.len()));
+        let room = LISTED - report.missing.len();
+        report.missing.extend(missing.iter().map(id).take(room));
+        report.missing_count += missing.count();
     }
-    (first, count)
+    let jobs = || merged.plan.jobs.iter();
+    (report.duplicates, report.duplicates_count) =
+        listed(jobs().flat_map(|job| merged.duplicates_of(job)));
+    let losses = jobs().flat_map(|job| &merged.lines(job.index).losses);
+    (report.env_losses, report.env_losses_count) = listed(losses.cloned());
+    failures(merged, report)?;
+    unsolved(merged, report)
 }
 
-/// The first errors of jobs, then of episodes; the number of errors; and how often each reason
-/// occurs.
-pub(crate) struct Failures {
-    pub(crate) first: Vec<FailureReport>,
-    pub(crate) count: u64,
-    pub(crate) by_reason: Vec<Reason>,
+/// Returns the first items of a list, and the number of all.
+fn listed<T>(mut items: impl Iterator<Item = T>) -> (Vec<T>, u64) {
+    let first: Vec<_> = items.by_ref().take(LISTED).collect();
+    let count = first.len() + items.count();
+    (first, count as u64)
 }
 
-/// Collects the errors.
-pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failures> {
-    let (mut first, mut count, mut reasons) = (Vec::new(), 0, HashMap::new());
+/// Collects the errors of jobs, then of episodes.
+fn failures(merged: &Merged, report: &mut Report) -> io::Result<()> {
+    let (list, count, mut reasons) = (
+        &mut report.failures,
+        &mut report.failures_count,
+        HashMap::new(),
+    );
     let mut add = |failure: FailureReport| {
-        count += 1;
+        *count += 1;
         // If there are very many different reasons, the remaining ones are counted as one.
         let is_new = !reasons.contains_key(&failure.reason);
         let reason = if is_new && reasons.len() >= LISTED {
@@ -101,11 +110,11 @@ pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
             failure.reason.clone()
         };
         *reasons.entry(reason).or_default() += 1;
-        if first.len() < LISTED {
-            first.push(failure);
+        if list.len() < LISTED {
+            list.push(failure);
         }
     };
-    for (job, report) in merged.plan.jobs.iter().zip(jobs) {
+    for (job, report) in merged.plan.jobs.iter().zip(&report.per_job) {
         if let Some(reason) = report.error.clone() {
             let standing = merged.standing(job.index);
             let rank = standing
@@ -142,31 +151,29 @@ pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
             log,
         });
     }
+    let reasons = reasons.into_iter();
     let mut by_reason: Vec<_> = reasons
-        .into_iter()
         .map(|(reason, count)| Reason { reason, count })
         .collect();
     by_reason.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
-    Ok(Failures {
-        first,
-        count,
-        by_reason,
-    })
+    report.failures_by_reason = by_reason;
+    Ok(())
 }
 
-/// Collects episodes that were scored but not solved: a few of each job, and the number of all.
-pub(crate) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
-    let (mut first, mut count, mut reader) = (Vec::new(), 0, merged.journals.reader());
+/// Collects episodes that were scored but not solved: a few of each job.
+fn unsolved(merged: &Merged, report: &mut Report) -> io::Result<()> {
+    let mut reader = merged.journals.reader();
     for job in &merged.plan.jobs {
         let of_job = merged
             .lines(job.index)
             .episodes
             .iter()
             .filter(|record| record.is_scored() && !record.is_solved());
-        count += of_job.clone().count() as u64;
-        for record in of_job.take(UNSOLVED_OF_A_JOB.min(LISTED - first.len())) {
+        report.unsolved_count += of_job.clone().count() as u64;
+        let room = LISTED - report.unsolved.len();
+        for record in of_job.take(UNSOLVED_OF_A_JOB.min(room)) {
             let episode = merged.episode(&mut reader, record)?;
-            first.push(Unsolved {
+            report.unsolved.push(Unsolved {
                 job: job.name.clone(),
                 episode: episode.episode,
                 seed: episode.seed,
@@ -180,13 +187,5 @@ pub(crate) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
             });
         }
     }
-    Ok((first, count))
-}
-
-/// Collects the first lost environment processes, and the number of all.
-pub(crate) fn env_losses(merged: &Merged) -> (Vec<EnvLost>, u64) {
-    let jobs = merged.plan.jobs.iter();
-    let all = jobs.flat_map(|job| &merged.lines(job.index).losses);
-    let count = all.clone().count() as u64;
-    (all.take(LISTED).cloned().collect(), count)
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::io;
 
 use jobs::episode::FeltLatency;
 use jobs::job::Job;
-use jobs::latency::{Delay, InferenceLatency};
+use jobs::latency::Delay;
 use jobs::plan::Identity;
 
 use crate::merged::Merged;
@@ -26,17 +26,13 @@ pub(crate) fn of_job(merged: &Merged, job: &Job) -> io::Result<Option<LatencyRep
             felt.merge(of_episode);
         }
     }
-    Ok(Some(report(latency, &felt)))
-}
-
-fn report(latency: InferenceLatency, felt: &FeltLatency) -> LatencyReport {
     let (mode, given) = match latency.delay {
         Delay::Steps(steps) => (LatencyMode::Steps, Some(steps as f64)),
         Delay::Ms(ms) => (LatencyMode::Ms, Some(ms)),
         Delay::Measured => (LatencyMode::Measured, None),
     };
     let any = |steps: u64| (felt.inferences > 0).then_some(steps);
-    LatencyReport {
+    Ok(Some(LatencyReport {
         mode,
         given,
         hold: latency.hold,
@@ -45,7 +41,7 @@ fn report(latency: InferenceLatency, felt: &FeltLatency) -> LatencyReport {
         mean_steps: felt.mean_steps(),
         max_steps: any(felt.max_steps),
         held_actions: felt.held,
-    }
+    }))
 }
 
 /// Returns the series of jobs that are equal but for their latency, if it differs among them;

@@ -25,12 +25,13 @@ pub(crate) struct EpisodeTally {
     episodes: u64,
     scored: u64,
     successes: u64,
-    /// Number of episodes that report success after their last step, and how many of these were
-    /// solved then.
-    at_end: [u64; 2],
+    /// Number of episodes that report whether they were solved after their last step.
+    told_at_end: u64,
+    solved_at_end: u64,
     returns: f64,
-    /// Number of scored episodes with a largest reward, and the sum of these rewards.
-    max_rewards: (u64, f64),
+    /// Number of scored episodes with a largest reward.
+    rewarded: u64,
+    max_rewards: f64,
     lengths: u64,
     out_of_bounds: u64,
 }
@@ -51,43 +52,35 @@ impl EpisodeTally {
         for record in records {
             tally.episodes += 1;
             tally.out_of_bounds += u64::from(record.out_of_bounds);
-            let Ok(scored) = record.outcome else { continue };
+            let Some(scored) = record.outcome else {
+                continue;
+            };
             tally.scored += 1;
             tally.successes += u64::from(scored.solved);
-            tally.at_end[0] += u64::from(scored.solved_at_end.is_some());
-            tally.at_end[1] += u64::from(scored.solved_at_end == Some(true));
+            tally.told_at_end += u64::from(scored.solved_at_end.is_some());
+            tally.solved_at_end += u64::from(scored.solved_at_end == Some(true));
             tally.returns += record.return_;
-            if let Some(most) = record.max_reward {
-                tally.max_rewards = (
-                    tally.max_rewards.0 + 1,
-                    tally.max_rewards.1 + f64::from(most),
-                );
-            }
+            tally.rewarded += u64::from(record.max_reward.is_some());
+            tally.max_rewards += record.max_reward.map_or(0.0, f64::from);
             tally.lengths += u64::from(record.length);
         }
         tally
     }
 
     /// Adds another tally.
-    pub(crate) fn and(self, other: &Self) -> Self {
-        Self {
-            expected: self.expected.zip(other.expected).map(|(a, b)| a + b),
-            policies: &self.policies | &other.policies,
-            episodes: self.episodes + other.episodes,
-            scored: self.scored + other.scored,
-            successes: self.successes + other.successes,
-            at_end: [
-                self.at_end[0] + other.at_end[0],
-                self.at_end[1] + other.at_end[1],
-            ],
-            returns: self.returns + other.returns,
-            max_rewards: (
-                self.max_rewards.0 + other.max_rewards.0,
-                self.max_rewards.1 + other.max_rewards.1,
-            ),
-            lengths: self.lengths + other.lengths,
-            out_of_bounds: self.out_of_bounds + other.out_of_bounds,
-        }
+    fn add(&mut self, other: &Self) {
+        self.expected = self.expected.zip(other.expected).map(|(a, b)| a + b);
+        self.policies.extend(&other.policies);
+        self.episodes += other.episodes;
+        self.scored += other.scored;
+        self.successes += other.successes;
+        self.told_at_end += other.told_at_end;
+        self.solved_at_end += other.solved_at_end;
+        self.returns += other.returns;
+        self.rewarded += other.rewarded;
+        self.max_rewards += other.max_rewards;
+        self.lengths += other.lengths;
+        self.out_of_bounds += other.out_of_bounds;
     }
 
     /// Returns the share of solved episodes; `None` without an episode.
@@ -97,8 +90,9 @@ impl EpisodeTally {
 
     /// Returns the rates of all of these sets together.
     pub(crate) fn sum<'a>(tallies: impl IntoIterator<Item = &'a Self>) -> Rates {
-        let none = Self::new(Some(0));
-        tallies.into_iter().fold(none, Self::and).rates()
+        let mut sum = Self::new(Some(0));
+        tallies.into_iter().for_each(|tally| sum.add(tally));
+        sum.rates()
     }
 
     pub(crate) fn rates(&self) -> Rates {
@@ -115,10 +109,10 @@ impl EpisodeTally {
             wilson95: Solved::new(self.successes, self.episodes).wilson95(),
             completion_only_rate: share(successes, self.scored),
             completion_only_wilson95: Solved::new(self.successes, self.scored).wilson95(),
-            success_at_end: share(self.at_end[1] as f64, self.at_end[0]),
+            success_at_end: share(self.solved_at_end as f64, self.told_at_end),
             mean_return: share(self.returns, self.scored),
             actions_out_of_bounds: self.out_of_bounds,
-            mean_max_reward: share(self.max_rewards.1, self.max_rewards.0),
+            mean_max_reward: share(self.max_rewards, self.rewarded),
             mean_length: share(self.lengths as f64, self.scored),
         }
     }

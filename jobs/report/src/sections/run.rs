@@ -21,16 +21,14 @@ use crate::sections::per_job::distinct;
 /// Returns when and where the run took place, and how its report was made.
 pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
     let starts = || merged.starts();
-    let gpus = merged
-        .state
-        .events
-        .iter()
-        .flat_map(Events::gpus)
-        .map(|(start, gpu)| GpuReport {
+    let last = starts().max_by_key(|start| Moment::parse(&start.started));
+    let gpu = |start: &RankStart| {
+        Some(GpuReport {
             host: start.host.clone(),
             node: start.node,
-            gpu: gpu.clone(),
-        });
+            gpu: start.gpu.clone()?,
+        })
+    };
     RunReport {
         id: merged.plan.id.clone(),
         started: starts().map(|start| start.started.clone()).min(),
@@ -39,9 +37,9 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
         written: context.created,
         argv: context.argv,
         git: merged.plan.git.clone(),
-        world_size: world_size(&merged.state.events).unwrap_or(context.world_size),
+        world_size: last.map_or(merged.plan.world_size, |start| start.world_size),
         hosts: distinct(starts().map(|start| start.host.clone())),
-        gpus: distinct(gpus),
+        gpus: distinct(starts().filter_map(gpu)),
         versions: versions(starts()),
         launches: launches(&merged.state.events),
         resumed_from: merged.plan.resumed_from.clone(),
@@ -52,22 +50,10 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
     }
 }
 
-/// Returns the number of ranks of the last launch that had something to do, if a later launch had
-/// nothing to do.
-fn world_size(events: &[Events]) -> Option<usize> {
-    let repeats = events.iter().flat_map(|events| &events.repeats);
-    let last_repeat = repeats
-        .map(|life| Moment::parse(&life.start.started))
-        .max()?;
-    let lives = events.iter().flat_map(|events| &events.lives);
-    let last = lives.max_by_key(|life| Moment::parse(&life.start.started))?;
-    (Moment::parse(&last.start.started) < last_repeat).then_some(last.start.world_size)
-}
-
 /// Returns the starts of the lowest rank, without the restarts by its launcher; in a merged folder
 /// those of each run.
 fn launches(events: &[Events]) -> Vec<LaunchReport> {
-    let mut lowest: BTreeMap<&str, &Events> = BTreeMap::new();
+    let mut lowest: BTreeMap<Option<&str>, &Events> = BTreeMap::new();
     let begun = events.iter().filter(|one| one.starts().next().is_some());
     for events in begun {
         let kept = lowest.entry(run_of(&events.journal)).or_insert(events);
@@ -84,16 +70,11 @@ fn launches(events: &[Events]) -> Vec<LaunchReport> {
 }
 
 /// Returns the suffix that a merged folder adds to the journals of a run: `5f1c` of
-/// `journal/journal_rank0_5f1c.jsonl`.
-fn run_of(journal: &str) -> &str {
-    let stem = journal.strip_suffix(".jsonl").unwrap_or(journal);
-    let name = stem
-        .rsplit('/')
-        .next()
-        .unwrap_or(stem)
-        .strip_prefix("journal_rank")
-        .unwrap_or(stem);
-    name.split_once('_').map_or("", |(_, run)| run)
+/// `journal/journal_rank0_5f1c.jsonl`, `5f1c_09ab` of one of copies that have diverged.
+pub(crate) fn run_of(journal: &str) -> Option<&str> {
+    let stem = journal.rsplit('/').next()?.strip_suffix(".jsonl")?;
+    let (_, run) = stem.strip_prefix("journal_rank")?.split_once('_')?;
+    Some(run)
 }
 
 /// Returns the versions that ranks reported, by program or library.

@@ -87,7 +87,7 @@ impl<'a> EntryTally<'a> {
             variant: varied,
         } in pairs
         {
-            let (Ok(before), Ok(after)) = (control.outcome, varied.outcome) else {
+            let (Some(before), Some(after)) = (control.outcome, varied.outcome) else {
                 continue;
             };
             self.counts.add(before.solved, after.solved);

@@ -19,7 +19,7 @@ const MAPS: [&str; 4] = [
 ];
 
 /// Returns a report in which no list is empty.
-fn full() -> Report {
+pub(crate) fn full() -> Report {
     let gpu = Some(RankGpu {
         index: 0,
         name: String::new(),

@@ -12,7 +12,7 @@ use jobs::samples;
 use lines::{at, broken, end, episode, job, job_end, job_start, plan, rank_end, rank_start};
 
 mod arena;
-mod documented;
+pub(crate) mod documented;
 mod eval_info;
 mod job_status;
 mod journals;

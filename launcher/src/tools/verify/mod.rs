@@ -33,7 +33,7 @@ use report::verify::{self, ExpectedDemo, Findings, JobAudit};
 use report::{Context, JobReport, Merged, Report};
 use serde_json::Value;
 
-use crate::tools::again::{AgainArgs, Original};
+use crate::tools::again::AgainArgs;
 use crate::tools::{merged, open, print, print_line};
 use dataset::NamedDemos;
 
@@ -77,14 +77,17 @@ impl VerifyArgs {
     /// Runs the episodes of `--rerun` again, and adds what differs to the findings.
     fn run_again(
         &self,
-        original: Original<'_>,
+        certificate: &Certificate,
+        whose: &str,
         findings: &mut Findings,
     ) -> anyhow::Result<Vec<RepeatedEpisode>> {
         let seed = match &self.rerun_seed {
             Some(seed) => seed.clone(),
             None => random::hex::<8>()?,
         };
-        let again = self.again.run(original, self.rerun.unwrap_or(0), &seed)?;
+        let again = self
+            .again
+            .run(certificate, whose, self.rerun.unwrap_or(0), &seed)?;
         findings.add(again.findings);
         let episodes = again.sample.episodes;
         let count = counted(episodes.len(), "episode");
@@ -109,11 +112,8 @@ impl VerifyArgs {
         );
         let certificate = certificate::make(folder, merged, wanted, Vec::new())
             .context("the episodes cannot be run again")?;
-        let original = Original {
-            certificate: &certificate,
-            whose: format!("the plan of `{}`", folder.root().display()),
-        };
-        let episodes = self.run_again(original, findings)?;
+        let whose = format!("the plan of `{}`", folder.root().display());
+        let episodes = self.run_again(&certificate, &whose, findings)?;
         let is_same = |one: &RepeatedEpisode| certificate.difference(one).is_none();
         if episodes.iter().all(is_same) {
             let note = "they came out the same, to the last bit";
@@ -336,11 +336,7 @@ fn verify_certificate(path: &Path, args: &VerifyArgs) -> anyhow::Result<ExitCode
     };
     // Only what is right in itself is worth the time, and safe to plan with.
     if args.rerun.is_some() && findings.wrong.is_empty() {
-        let original = Original {
-            certificate: &certificate,
-            whose: format!("`{shown}`"),
-        };
-        let episodes = args.run_again(original, &mut findings)?;
+        let episodes = args.run_again(&certificate, &format!("`{shown}`"), &mut findings)?;
         print(comparison(&certificate, &episodes))?;
         findings.notes.push(certainty(&certificate, episodes.len()));
     }

@@ -92,7 +92,7 @@ impl Evaluation {
             // There is no time to gather: the journals in the run folder have to do.
             let context = Context {
                 stopped: Some(reason),
-                ..Context::now(self.run.env.world_size)
+                ..Context::now()
             };
             let report = write_report(&self.run, Vec::new(), context, self.reference_table())?;
             self.finish_tracking(&report);
@@ -175,7 +175,7 @@ fn bring_together(
     let (env, folder, device) = (&setup.env, &setup.folder, setup.device.device);
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
     let (mut delivered, mut note) = (Vec::new(), None);
-    let mut context = Context::now(env.world_size);
+    let mut context = Context::now();
     let gathering = |store: &Store| Gathering {
         store: store.prefix(&format!("rrun/gather/{}/{}", env.run_id, env.round)),
         rank: env.rank,

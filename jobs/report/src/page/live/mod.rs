@@ -164,7 +164,7 @@ fn now(view: &LiveView, extras: &LiveExtras) -> Markup {
                 @let (class, text) = view.rank_state(*rank, activity);
                 li {
                     span class={ "dot " (class) } {} b { "rank " (rank) } " "
-                    span.muted { (clip(&activity.host, 40)) " · " (activity.device) } " "
+                    span.muted { (clip(&activity.start.host, 40)) " · " (activity.start.device) } " "
                     (clip(&text, MOST_NAME))
                 }
             } }

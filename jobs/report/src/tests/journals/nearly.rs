@@ -61,27 +61,16 @@ fn paths(value: &Value, at: &str) -> Vec<String> {
     fields.flat_map(with_below).collect()
 }
 
-/// Puts `instead` at a path, or takes the field away.
-fn changed(mut line: Value, path: &str, instead: Option<&Value>) -> Value {
-    let (parent, name) = path.rsplit_once('/').unwrap();
-    let parent = line.pointer_mut(parent).and_then(Value::as_object_mut);
-    let parent = parent.unwrap();
-    match instead {
-        Some(instead) => parent.insert(name.to_owned(), instead.clone()),
-        None => parent.remove(name),
-    };
-    line
-}
-
 #[test]
 fn what_the_scan_accepts_is_read_again_and_no_line_ends_a_report() {
     let odd = json!([null, true, -1, 1.5, 1e308, u64::MAX, "", "x", [], [1], {}, {"steps": -1}]);
-    let odd: Vec<_> = odd.as_array().unwrap().iter().map(Some).collect();
-    let scored = changed(whole(), "/error", None);
+    let odd = odd.as_array().unwrap();
+    let scored = rig::cases::changed(&whole(), "- error");
     for line in [whole(), scored] {
         for path in paths(&line, "") {
-            for instead in odd.iter().copied().chain([None]) {
-                is_read(&changed(line.clone(), &path, instead));
+            let others = odd.iter().map(|odd| format!("{path} = {odd}"));
+            for change in others.chain([format!("- {path}")]) {
+                is_read(&rig::cases::changed(&line, &change));
             }
         }
     }
