@@ -9,16 +9,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
-use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
+use http::Uri;
+use http::uri::InvalidUri;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
 use crate::refusal::Refusal;
 use crate::settings;
-use crate::settings::kinds::{OneOrMany, Port, Seconds, number};
+use crate::settings::kinds::{OneOrMany, Port, Seconds, TextOrTexts, number};
 use crate::tree::object;
 
 /// Name of the field.
@@ -88,16 +89,10 @@ fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>,
 }
 
 fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Line(String),
-        Words(Vec<String>),
-    }
-    Ok(match Form::deserialize(from)? {
-        Form::Line(line) if line.trim().is_empty() => Vec::new(),
-        Form::Line(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
-        Form::Words(words) => words,
+    Ok(match TextOrTexts::deserialize(from)? {
+        TextOrTexts::Text(line) if line.trim().is_empty() => Vec::new(),
+        TextOrTexts::Text(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
+        TextOrTexts::Texts(words) => words,
     })
 }
 
@@ -178,37 +173,26 @@ impl HealthUrl {
     /// # Errors
     /// Refuses what cannot be requested, with the reason.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
-        let Some(rest) = text.strip_prefix("http://") else {
-            return Err(Refusal::new(
-                "it does not start with http://, the only supported scheme",
-            ));
+        let wanted = "expected http://HOST[:PORT][/PATH]";
+        let wrong = |err: InvalidUri| Refusal::new(format_args!("{err}, {wanted}"));
+        let url: Uri = text.parse().map_err(wrong)?;
+        let host = url.host().unwrap_or_default();
+        // A user name is not sent, and the parser takes a port that is no number for none.
+        let (place, port) = match url.port_u16() {
+            Some(port) => (format!("{host}:{port}"), port),
+            None => (host.to_owned(), 80),
         };
-        if rest
-            .chars()
-            .any(|letter| letter.is_whitespace() || letter.is_control())
-        {
-            return Err(Refusal::new("it has a blank or a control character"));
+        let is_whole = url.authority().is_some_and(|given| *given == place);
+        let is_http = url.scheme_str() == Some("http");
+        if !is_http || !is_whole || host.is_empty() || port == 0 {
+            return Err(Refusal::new(wanted));
         }
-        // A fragment is never sent to the server.
-        let rest = rest.split('#').next().unwrap_or(rest);
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
-        if authority.contains('@') {
-            return Err(Refusal::new("it has a user name, which is not sent"));
-        }
-        let (host, port) = split(authority)?;
-        if host.is_empty() {
-            return Err(Refusal::new("it has no host"));
-        }
-        let path = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("/{path}")
-        };
         Ok(Self {
-            host: host.to_owned(),
+            host: host.trim_matches(['[', ']']).to_owned(),
             port,
-            path,
+            path: url
+                .path_and_query()
+                .map_or("/".to_owned(), ToString::to_string),
         })
     }
 
@@ -221,32 +205,6 @@ impl HealthUrl {
             format!("{host}:{port}")
         }
     }
-}
-
-/// Splits `host`, `host:80` or `[::1]:80` into host and port.
-fn split(authority: &str) -> Result<(&str, u16), Refusal> {
-    let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
-        Some(Some((host, rest)))
-            if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) =>
-        {
-            (host, rest.strip_prefix(':'))
-        }
-        Some(_) => return Err(Refusal::new("there is no IPv6 address in its brackets")),
-        None if authority.contains(['[', ']']) => {
-            return Err(Refusal::new("its brackets are in the wrong place"));
-        }
-        None => authority
-            .split_once(':')
-            .map_or((authority, None), |(host, port)| (host, Some(port))),
-    };
-    let Some(port) = port else {
-        return Ok((host, 80));
-    };
-    // `parse` alone would accept a sign.
-    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let port = port.parse().ok().filter(|&found| is_number && found > 0);
-    port.map(|port| (host, port))
-        .ok_or_else(|| Refusal::new("its port is not a number from 1 to 65535"))
 }
 
 /// The fields of a model server.

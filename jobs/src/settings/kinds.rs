@@ -120,26 +120,26 @@ impl<'de> Deserialize<'de> for Edges {
 }
 
 /// A string or a list of strings.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct OneOrMany(pub Vec<String>);
+pub struct OneOrMany(#[serde(deserialize_with = "one_or_many")] pub Vec<String>);
 
 kind!(OneOrMany, {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
                   "wanted": "a string or a list of strings"});
 
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            One(String),
-            Many(Vec<String>),
-        }
-        Ok(Self(match Form::deserialize(from)? {
-            Form::One(text) => vec![text],
-            Form::Many(texts) => texts,
-        }))
-    }
+fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Ok(match TextOrTexts::deserialize(from)? {
+        TextOrTexts::Text(text) => vec![text],
+        TextOrTexts::Texts(texts) => texts,
+    })
+}
+
+/// The two forms of a list of strings.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum TextOrTexts {
+    Text(String),
+    Texts(Vec<String>),
 }
 
 /// An object, or the path of a file with one.
