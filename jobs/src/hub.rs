@@ -4,9 +4,43 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::files;
+use crate::policies::OBJECT;
+use crate::refusal::Refusal;
 
 /// Most bytes of the name of a commit, which has 40 digits.
 const MOST_COMMIT: u64 = 1 << 10;
+
+/// Returns the folder of a checkpoint: `model_path` of a policy, or the snapshot of the downloaded
+/// model that it names. `variable` looks up environment variables.
+///
+/// # Errors
+/// Refuses what is neither, with the name of the setting.
+pub fn checkpoint(
+    path: &Path,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, Refusal> {
+    if path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let (name, is_name) = (path.to_string_lossy(), is_name(path));
+    if let Some(folder) = snapshot(&name, variable).filter(|_| is_name) {
+        return Ok(folder);
+    }
+    // What would be in a folder that is here is hardly a model of the Hub.
+    let is_of_here = path.parent().is_some_and(Path::is_dir);
+    let wanted = match (is_name, is_of_here) {
+        (true, false) => {
+            format!("expected a folder or a downloaded model: `hf download {name}` downloads it")
+        }
+        (true, true) => format!(
+            "expected the folder of a checkpoint, or a model of the Hub after `hf download {name}`"
+        ),
+        (false, _) => "expected the folder of a checkpoint".to_owned(),
+    };
+    Err(Refusal::new(format_args!(
+        "`{OBJECT}.model_path` is `{name}`, which is not a folder; {wanted}"
+    )))
+}
 
 /// Returns whether a path that is not a folder may be the name of a model, such as
 /// `nvidia/GR00T-N1.7-3B`.

@@ -29,7 +29,7 @@ use crate::job::Job;
 use crate::layout::{RunFolder, write_whole};
 use crate::policies::{self, PolicyType};
 use crate::settings::PathTo;
-use crate::settings::kinds::PyName;
+use crate::settings::kinds::{OneOrMany, PyName};
 use crate::sha256::{self, Sum};
 use crate::time;
 use crate::tree;
@@ -355,7 +355,10 @@ fn of_policy(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBuf> {
         match (given.get(&setting.name), setting.path) {
             (Some(Value::String(_)), Some(PathTo::Interpreter)) | (None, _) => {}
             (Some(Value::String(path)), Some(to)) => {
-                add(&mut found, &checkpoint(path.into(), to, variable));
+                let path = Path::new(path);
+                let of_model = hub::checkpoint(path, |name| variable(name).map(Into::into));
+                let of_model = of_model.ok().filter(|_| to == PathTo::Checkpoint);
+                add(&mut found, of_model.as_deref().unwrap_or(path));
             }
             (Some(Value::String(name)), None) if setting.is_callable() => {
                 let variables = job.policy_config.get(VARIABLES);
@@ -375,7 +378,11 @@ fn of_environment(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBuf> {
         return found;
     }
     let args = &job.env_args;
-    let modules = ["import", "entry_point"].map(|field| one_or_more(args.get(field)));
+    let given = |field: &str| {
+        args.get(field)
+            .and_then(|it| OneOrMany::deserialize(it).ok())
+    };
+    let modules = ["import", "entry_point"].map(|field| given(field).unwrap_or_default().0);
     let variables = args.get(VARIABLES);
     found.extend(of_factory(
         &job.environment,
@@ -403,20 +410,11 @@ fn in_arguments(job: &Job) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Returns the folder of a downloaded model if `path` is the name of one.
-fn checkpoint(path: PathBuf, to: PathTo, variable: Lookup<'_>) -> PathBuf {
-    if to != PathTo::Checkpoint || path.is_dir() || !hub::is_name(&path) {
-        return path;
-    }
-    let name = path.to_string_lossy().into_owned();
-    hub::snapshot(&name, |name| variable(name).map(Into::into)).unwrap_or(path)
-}
-
 /// Returns the files of a Python callable, `file.py:name`, `package.module:name`,
 /// `package.module.name` or `gym:package.module:id`, and those of further modules.
 fn of_factory(
     name: &str,
-    modules: &[&str],
+    modules: &[String],
     variables: Option<&Value>,
     variable: Lookup<'_>,
 ) -> BTreeSet<PathBuf> {
@@ -432,18 +430,9 @@ fn of_factory(
             .or_else(|| name.rsplit_once('.'))
             .map(|(module, _)| module),
     };
-    let modules = modules.iter().copied().chain(module);
+    let modules = modules.iter().map(String::as_str).chain(module);
     found.extend(modules.flat_map(|module| path.module(module)));
     found
-}
-
-/// Returns a text, or the texts of a list.
-fn one_or_more(value: Option<&Value>) -> Vec<&str> {
-    match value {
-        Some(Value::String(text)) => vec![text],
-        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// Adds the files and folders that exist and that any text in a value names. A word that is also

@@ -4,7 +4,7 @@
 //! fill its inputs: as the job says, and otherwise by name where only one assignment is possible.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,30 +27,29 @@ const PROCESSORS: [&str; 2] = ["policy_preprocessor.json", "policy_postprocessor
 const WITH_A_PAST: [(&str, &str); 2] =
     [("tdmpc", "its last plan"), ("lingbot_va", "its last chunk")];
 
-/// The description of a checkpoint.
-#[derive(Clone, Debug, PartialEq)]
+/// The description of a checkpoint: the fields of its `config.json` that are read here.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct LerobotCheckpoint {
-    /// Its file `config.json`.
-    pub path: PathBuf,
     /// lerobot's name of the policy: `act`, `diffusion`, `smolvla` and so on.
-    pub policy: String,
-    /// Its inputs, by name.
-    pub inputs: Vec<CheckpointFeature>,
-    /// Number of components of an action, if the file says it.
-    pub action_size: Option<usize>,
-    /// Most actions of a chunk, if that is known for this type of policy.
-    pub longest_chunk: Option<usize>,
+    r#type: String,
+    #[serde(default)]
+    input_features: BTreeMap<String, CheckpointFeature>,
+    #[serde(default)]
+    output_features: BTreeMap<String, CheckpointFeature>,
+    #[serde(default)]
+    use_peft: bool,
+    chunk_size: Option<usize>,
+    horizon: Option<usize>,
+    n_obs_steps: Option<usize>,
     /// Length to which it pads states, if it does. A state of this length may be shorter.
-    pub padded_state: Option<usize>,
+    max_state_dim: Option<usize>,
+    temporal_ensemble_coeff: Option<f64>,
 }
 
-/// An input of a checkpoint.
+/// An input or output of a checkpoint, which has it by its name, such as `observation.images.top`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(expecting = "an object")]
+#[serde(expecting = "a feature with type and shape")]
 pub struct CheckpointFeature {
-    /// Its name, such as `observation.images.top`.
-    #[serde(skip)]
-    pub name: String,
     /// What it is.
     #[serde(rename = "type")]
     pub kind: FeatureKind,
@@ -72,23 +71,6 @@ pub enum FeatureKind {
     Other,
 }
 
-/// The fields of `config.json` that are read here.
-#[derive(Deserialize)]
-struct ConfigFile {
-    r#type: String,
-    #[serde(default)]
-    input_features: Map<String, Value>,
-    #[serde(default)]
-    output_features: Map<String, Value>,
-    #[serde(default)]
-    use_peft: bool,
-    chunk_size: Option<usize>,
-    horizon: Option<usize>,
-    n_obs_steps: Option<usize>,
-    max_state_dim: Option<usize>,
-    temporal_ensemble_coeff: Option<f64>,
-}
-
 impl LerobotCheckpoint {
     /// Reads the description of the checkpoint in `folder`, and looks for its other files.
     ///
@@ -100,25 +82,14 @@ impl LerobotCheckpoint {
         let refuse = |reason: String| of_file(&path, reason);
         let text = files::read(&path, LARGEST_CONFIG)
             .map_err(|err| refuse(format!("{err}; a checkpoint of LeRobot has this file")))?;
-        let config: ConfigFile = serde_json::from_slice(&text).map_err(|err| {
+        let checkpoint: Self = serde_json::from_slice(&text).map_err(|err| {
             refuse(format!(
                 "this is no configuration of a LeRobot policy: {err}"
             ))
         })?;
-        config.check().map_err(refuse)?;
+        checkpoint.check().map_err(refuse)?;
         look_for_files(folder)?;
-        let features = |entries| features(entries).map_err(refuse);
-        let action = features(&config.output_features)?
-            .into_iter()
-            .find(|feature| feature.name == "action");
-        Ok(Self {
-            inputs: features(&config.input_features)?,
-            action_size: action.and_then(|action| action.shape.first().copied()),
-            longest_chunk: config.longest_chunk(),
-            padded_state: config.max_state_dim,
-            policy: config.r#type,
-            path,
-        })
+        Ok(checkpoint)
     }
 
     /// Checks how many actions of a chunk a job executes.
@@ -126,7 +97,7 @@ impl LerobotCheckpoint {
     /// # Errors
     /// Refuses if chunks are shorter.
     pub fn check_chunk_length(&self, wanted: Option<usize>) -> Result<(), Refusal> {
-        match (wanted, self.longest_chunk) {
+        match (wanted, self.longest_chunk()) {
             (Some(found), Some(most)) if found > most => {
                 let wanted = "the actions that this checkpoint can give";
                 let wanted = format!("expected at most {most}, {wanted}");
@@ -136,13 +107,19 @@ impl LerobotCheckpoint {
         }
     }
 
-    /// Returns the inputs of a kind.
-    pub fn inputs_of(&self, kind: FeatureKind) -> impl Iterator<Item = &CheckpointFeature> {
-        self.inputs.iter().filter(move |input| input.kind == kind)
+    /// Returns the inputs of a kind, by name.
+    pub fn inputs_of(&self, kind: FeatureKind) -> impl Iterator<Item = (&str, &CheckpointFeature)> {
+        let inputs = self.input_features.iter();
+        let inputs = inputs.map(|(name, input)| (name.as_str(), input));
+        inputs.filter(move |(_, input)| input.kind == kind)
     }
-}
 
-impl ConfigFile {
+    /// Returns the number of components of an action, if the file says it.
+    pub fn action_size(&self) -> Option<usize> {
+        let action = self.output_features.get("action")?;
+        action.shape.first().copied()
+    }
+
     /// Checks that the policy can be evaluated.
     fn check(&self) -> Result<(), String> {
         let kind = &self.r#type;
@@ -161,7 +138,8 @@ impl ConfigFile {
         }
     }
 
-    /// Returns the most actions of a chunk that can be executed.
+    /// Returns the most actions of a chunk that can be executed, if that is known for this type of
+    /// policy.
     fn longest_chunk(&self) -> Option<usize> {
         if self.temporal_ensemble_coeff.is_some() {
             return Some(1);
@@ -175,17 +153,6 @@ impl ConfigFile {
             _ => self.chunk_size,
         }
     }
-}
-
-/// Reads features.
-fn features(entries: &Map<String, Value>) -> Result<Vec<CheckpointFeature>, String> {
-    let feature = |(name, entry): (&String, &Value)| {
-        let mut feature = CheckpointFeature::deserialize(entry)
-            .map_err(|err| format!("feature `{name}` has no type and shape: {err}"))?;
-        feature.name.clone_from(name);
-        Ok(feature)
-    };
-    entries.iter().map(feature).collect()
 }
 
 /// Looks for the processors of a checkpoint.
@@ -261,7 +228,8 @@ impl FeatureMapping {
         environment: &str,
         cameras: &[&str],
     ) -> Result<Vec<(String, Option<String>)>, Refusal> {
-        let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::Picture).collect();
+        let inputs = checkpoint.inputs_of(FeatureKind::Picture);
+        let inputs: Vec<&str> = inputs.map(|(name, _)| name).collect();
         check_inputs("cameras", self.cameras.keys(), &inputs)?;
         for (feature, camera) in &self.cameras {
             if let Some(camera) = &camera.0
@@ -272,19 +240,19 @@ impl FeatureMapping {
         }
         let mut found: BTreeMap<&str, Option<&str>> = BTreeMap::new();
         let mut open = Vec::new();
-        for input in &inputs {
-            let name = short(&input.name);
+        for input in inputs {
+            let name = short(input);
             let by_name = cameras.iter().find(|camera| **camera == name);
-            let camera = match (self.cameras.get(&input.name), by_name) {
+            let camera = match (self.cameras.get(input), by_name) {
                 (Some(given), _) => given.0.as_deref(),
                 (None, Some(camera)) => Some(*camera),
                 (None, None) if name.starts_with(EMPTY_CAMERA) => None,
                 (None, None) => {
-                    open.push(input.name.as_str());
+                    open.push(input);
                     continue;
                 }
             };
-            found.insert(&input.name, camera);
+            found.insert(input, camera);
         }
         match (&open[..], cameras) {
             ([], _) => {}
@@ -313,7 +281,8 @@ impl FeatureMapping {
         states: &[(String, usize)],
     ) -> Result<Vec<(String, Vec<String>)>, Refusal> {
         let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::State).collect();
-        check_inputs("states", self.states.keys(), &inputs)?;
+        let names: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
+        check_inputs("states", self.states.keys(), &names)?;
         let listed: Vec<String> = states
             .iter()
             .map(|(name, length)| format!("{name} ({length})"))
@@ -321,21 +290,21 @@ impl FeatureMapping {
         let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
         let mut mapped = Vec::new();
         let mut open = Vec::new();
-        for input in inputs {
+        for (input, feature) in inputs {
             let Some(names) = self.states_of(input, states) else {
-                open.push(input.name.as_str());
+                open.push(input);
                 continue;
             };
             let mut length = 0;
             for name in &names {
                 let state = states.iter().find(|(known, _)| known == name);
                 let Some((_, found)) = state else {
-                    return Err(unknown("states", &input.name, name, environment, &listed));
+                    return Err(unknown("states", input, name, environment, &listed));
                 };
                 length += found;
             }
-            check_length(input, &names, length, checkpoint.padded_state)?;
-            mapped.push((input.name.clone(), names));
+            check_length((input, feature), &names, length, checkpoint.max_state_dim)?;
+            mapped.push((input.to_owned(), names));
         }
         if open.is_empty() {
             return Ok(mapped);
@@ -345,16 +314,12 @@ impl FeatureMapping {
 
     /// Returns the states of an input: those of the job, or the one that has its name, or the only
     /// one that there is.
-    fn states_of(
-        &self,
-        input: &CheckpointFeature,
-        states: &[(String, usize)],
-    ) -> Option<Vec<String>> {
-        if let Some(given) = self.states.get(&input.name) {
+    fn states_of(&self, input: &str, states: &[(String, usize)]) -> Option<Vec<String>> {
+        if let Some(given) = self.states.get(input) {
             return Some(given.0.clone());
         }
-        let usual = USUAL_NAMES.iter().find(|(name, _)| *name == input.name);
-        let names = [Some(short(&input.name)), usual.map(|(_, name)| *name)];
+        let usual = USUAL_NAMES.iter().find(|(name, _)| *name == input);
+        let names = [Some(short(input)), usual.map(|(_, name)| *name)];
         let by_name = states
             .iter()
             .find(|(name, _)| names.contains(&Some(name.as_str())));
@@ -376,16 +341,14 @@ fn short(name: &str) -> &str {
 fn check_inputs<'a>(
     part: &str,
     mut given: impl Iterator<Item = &'a String>,
-    inputs: &[&CheckpointFeature],
+    inputs: &[&str],
 ) -> Result<(), Refusal> {
-    let is_known = |name: &String| inputs.iter().any(|input| input.name == *name);
-    let Some(name) = given.find(|name| !is_known(name)) else {
+    let Some(name) = given.find(|name| !inputs.contains(&name.as_str())) else {
         return Ok(());
     };
-    let known: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-    let known = match known.len() {
-        0 => "the checkpoint has no such inputs".to_owned(),
-        _ => format!("expected an input of the checkpoint: {}", known.join(", ")),
+    let known = match inputs {
+        [] => "the checkpoint has no such inputs".to_owned(),
+        _ => format!("expected an input of the checkpoint: {}", inputs.join(", ")),
     };
     let field = format!("mapping.{part}");
     Err(argument(&field, &format!("for `{name}`"), &known))
@@ -418,18 +381,18 @@ fn list(known: &[&str]) -> String {
 /// Checks the length of a state. lerobot pads the states of some policies, and then may say only
 /// the padded length.
 fn check_length(
-    input: &CheckpointFeature,
+    (input, feature): (&str, &CheckpointFeature),
     names: &[String],
     length: usize,
     padded: Option<usize>,
 ) -> Result<(), Refusal> {
-    let wanted: usize = input.shape.iter().product();
+    let wanted: usize = feature.shape.iter().product();
     let is_padded = padded == Some(wanted) && length <= wanted;
     if length == wanted || is_padded {
         return Ok(());
     }
     Err(argument(
-        &format!("mapping.states.{}", input.name),
+        &format!("mapping.states.{input}"),
         &format!("{} with {length} values", names.join(", ")),
         &format!("expected {wanted}, as the checkpoint reads"),
     ))

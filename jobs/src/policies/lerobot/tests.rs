@@ -76,7 +76,7 @@ fn cameras_and_states_are_found_by_name_or_as_the_job_says() {
 
 #[test]
 fn a_chunk_is_as_long_as_the_policy_can_make_it() {
-    let longest = |config: Value| checkpoint(config).unwrap().longest_chunk;
+    let longest = |config: Value| checkpoint(config).unwrap().longest_chunk();
     let found = longest(json!({"type": "act", "chunk_size": 100}));
     assert_eq!(found, Some(100));
     let ensemble = json!({"type": "act", "chunk_size": 100, "temporal_ensemble_coeff": 0.01});

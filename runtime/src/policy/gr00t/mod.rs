@@ -17,12 +17,10 @@ mod policy;
 pub use policy::Gr00tPolicy;
 pub(crate) use policy::placed;
 
-use std::path::{Path, PathBuf};
-
 use jobs::hub;
 use serde_json::{Map, Value};
 
-use crate::policy::{PolicyError, argument};
+use crate::policy::PolicyError;
 use jobs::policies::{self, Gr00t, Gr00tWiring};
 use jobs::wiring::Joints;
 
@@ -34,7 +32,7 @@ pub fn read(config: &Map<String, Value>) -> Result<Gr00t, PolicyError> {
     let mut given: Gr00t = policies::read(config)?;
     Joints::read(&given.wiring)?;
     lengths(&given.wiring)?;
-    given.model_path = find_model(&given.model_path)?;
+    given.model_path = hub::checkpoint(&given.model_path, |name| std::env::var_os(name))?;
     Ok(given)
 }
 
@@ -44,22 +42,6 @@ pub(crate) fn lengths(wiring: &Gr00tWiring) -> Result<(Option<usize>, Option<usi
         [wiring.action_horizon, wiring.action_chunk_length].map(|number| number.map(usize::from));
     policies::check_chunk_length(length, horizon)?;
     Ok((horizon, length))
-}
-
-/// Finds a folder, or a model of the Hugging Face hub that has already been downloaded.
-pub(crate) fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
-    if given.is_dir() {
-        return Ok(given.to_owned());
-    }
-    let name = given.to_string_lossy();
-    let found = format!("`{name}`, which is not a folder");
-    let refuse = |wanted: &str| argument("model_path", &found, wanted);
-    if !hub::is_name(given) {
-        return Err(refuse("expected the folder of a checkpoint"));
-    }
-    let wanted =
-        format!("expected a folder or a downloaded model: `hf download {name}` downloads it");
-    hub::snapshot(&name, |variable| std::env::var_os(variable)).ok_or_else(|| refuse(&wanted))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 
 use std::path::PathBuf;
 
+use jobs::hub;
 use jobs::policies::lerobot::{CheckpointFeature, FeatureKind, FeatureMapping, LerobotCheckpoint};
 use jobs::policies::{self, Lerobot, PolicyType};
 use jobs::settings::kinds::PyName;
@@ -17,7 +18,6 @@ use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
 use crate::policy::PolicyError;
-use crate::policy::gr00t::find_model;
 use crate::policy::python::PythonPolicySettings;
 use crate::python::{Module, set_default};
 
@@ -53,7 +53,7 @@ impl LerobotSettings {
             factory: FACTORY.to_owned(),
         };
         let mapping = FeatureMapping::read(&given.mapping.unwrap_or_default())?;
-        let model_path = find_model(&given.model_path)?;
+        let model_path = hub::checkpoint(&given.model_path, |name| std::env::var_os(name))?;
         let checkpoint = LerobotCheckpoint::read(&model_path)?;
         let chunk_length = given.action_chunk_length.map(usize::from);
         checkpoint.check_chunk_length(chunk_length)?;
@@ -97,7 +97,7 @@ impl LerobotSettings {
         let (checkpoint, mapping) = (&self.checkpoint, &self.mapping);
         let cameras = mapping.cameras(checkpoint, &env.name, &names)?;
         let states = mapping.states(checkpoint, &env.name, &env.state)?;
-        if let Some(size) = checkpoint.action_size {
+        if let Some(size) = checkpoint.action_size() {
             let sides = Sides::new(PolicyType::Lerobot, env);
             sides.action(size, "")?;
         }
@@ -122,18 +122,19 @@ fn notes(
     env: &EnvSpec,
     cameras: &[(String, Option<String>)],
 ) -> Vec<String> {
-    let note = |input: &CheckpointFeature| {
-        let (_, name) = cameras.iter().find(|(mapped, _)| *mapped == input.name)?;
+    let note = |(input, feature): (&str, &CheckpointFeature)| {
+        let (_, name) = cameras.iter().find(|(mapped, _)| *mapped == input)?;
         let name = name.as_ref()?;
         let camera = env.camera(name)?;
-        let [_, height, width] = input.shape[..] else {
+        let [_, height, width] = feature.shape[..] else {
             return None;
         };
         let is_same = (height, width) == (camera.height as usize, camera.width as usize);
         (!is_same).then(|| {
             format!(
-                "camera `{name}` has {} x {} pixels, and `{}` of the checkpoint {height} x {width}",
-                camera.height, camera.width, input.name
+                "camera `{name}` has {} x {} pixels, and `{input}` of the checkpoint {height} x \
+                 {width}",
+                camera.height, camera.width
             )
         })
     };
