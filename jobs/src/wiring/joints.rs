@@ -13,11 +13,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::policies::{Gr00tWiring, argument, of_file};
 use crate::refusal::Refusal;
-use crate::settings::read_yaml;
+use crate::settings::{self, Settings, read_yaml};
 use crate::wiring::Sides;
 
 /// The configuration fields that name the files.
@@ -25,8 +27,8 @@ const POLICY: &str = "policy_joints_config_path";
 const STATE: &str = "state_joints_config_path";
 const ACTION: &str = "action_joints_config_path";
 
-/// Upper limit on joint indices, more than any robot has.
-const MOST: usize = 4096;
+/// Largest index of a joint, more than any robot has.
+const LAST: usize = 4095;
 
 /// The position of each joint of each group in the simulator's vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,25 +58,25 @@ impl Joints {
             (_, None, _) => return Err(incomplete(STATE)),
             (_, _, None) => return Err(incomplete(ACTION)),
         };
-        let (groups, state, action) = (
-            read_groups(policy)?,
-            Indices::read(state)?,
-            Indices::read(action)?,
-        );
+        let (groups, in_state, in_action): (Named<Vec<String>>, Named<Index>, Named<Index>) =
+            (read(policy)?, read(state)?, read(action)?);
         let mut joints = Self {
             state: BTreeMap::new(),
             action: BTreeMap::new(),
-            action_len: action.len(),
+            action_len: in_action.values().max().map_or(0, |last| last.0 + 1),
         };
         for (group, names) in groups {
-            joints.state.insert(group.clone(), state.all(&names)?);
-            joints.action.insert(
-                group,
-                names
-                    .iter()
-                    .map(|name| action.by_name.get(name).copied())
-                    .collect(),
-            );
+            let of_state = names.iter().map(|name| {
+                let reason =
+                    || format!("joint {name} is missing, but the checkpoint's state has it");
+                let index = in_state.get(name).map(|index| index.0);
+                index.ok_or_else(|| of_file(state, reason()))
+            });
+            let of_state = of_state.collect::<Result<_, _>>()?;
+            let of_action = names.iter();
+            let of_action = of_action.map(|name| Some(in_action.get(name)?.0)).collect();
+            joints.state.insert(group.clone(), of_state);
+            joints.action.insert(group, of_action);
         }
         Ok(Some(joints))
     }
@@ -88,67 +90,26 @@ fn incomplete(field: &str) -> Refusal {
     )
 }
 
-/// A file that maps the simulator's joint names to indices.
-struct Indices<'a> {
-    file: &'a Path,
-    by_name: BTreeMap<String, usize>,
+/// A file of joints, which may have more than them.
+#[derive(Deserialize, JsonSchema)]
+struct JointsFile<T> {
+    joints: Named<T>,
+    #[serde(flatten)]
+    _others: Map<String, Value>,
 }
 
-impl<'a> Indices<'a> {
-    fn read(file: &'a Path) -> Result<Self, Refusal> {
-        let mut by_name = BTreeMap::new();
-        for (name, value) in read_joints(file)? {
-            let index = value
-                .as_u64()
-                .and_then(|index| usize::try_from(index).ok())
-                .filter(|index| *index < MOST);
-            let refuse = || {
-                let wanted = format!("joint {name} is {value}, expected an index below {MOST}");
-                of_file(file, wanted)
-            };
-            by_name.insert(name.clone(), index.ok_or_else(refuse)?);
-        }
-        Ok(Self { file, by_name })
-    }
+/// What a file says of each joint or group.
+type Named<T> = BTreeMap<String, T>;
 
-    fn len(&self) -> usize {
-        self.by_name.values().max().map_or(0, |last| last + 1)
-    }
+/// The place of a joint in a vector.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(transparent)]
+struct Index(#[schemars(range(min = 0, max = LAST))] usize);
 
-    fn all(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
-        let missing = |name| {
-            let reason = format!("joint {name} is missing, but the checkpoint's state has it");
-            of_file(self.file, reason)
-        };
-        names
-            .iter()
-            .map(|name| self.by_name.get(name).copied().ok_or_else(|| missing(name)))
-            .collect()
-    }
-}
-
-fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, Refusal> {
-    let groups = read_joints(file)?.into_iter().map(|(group, value)| {
-        let names = value.as_array().and_then(|names| {
-            names
-                .iter()
-                .map(|name| name.as_str().map(str::to_owned))
-                .collect()
-        });
-        let refuse = || {
-            let wanted = format!("group {group} is {value}, expected a list of joint names");
-            of_file(file, wanted)
-        };
-        Ok((group.clone(), names.ok_or_else(refuse)?))
-    });
-    groups.collect()
-}
-
-fn read_joints(file: &Path) -> Result<Map<String, Value>, Refusal> {
-    match read_yaml(file)?.remove("joints") {
-        Some(Value::Object(joints)) => Ok(joints),
-        _ => Err(of_file(file, "expected a map `joints`")),
-    }
+fn read<T: Settings>(file: &Path) -> Result<Named<T>, Refusal> {
+    let place = format!("`{}`", file.display());
+    let file: JointsFile<T> = settings::read(&place, &read_yaml(file)?)?;
+    Ok(file.joints)
 }
 
 /// For each action key of a policy, the index of each of its numbers in the action vector.
@@ -278,15 +239,20 @@ mod tests {
                 GROUPS,
                 "joints: {a: -1}",
                 action,
-                "joint a is -1, expected an index below",
+                "field joints.a: found -1, expected a whole number from 0 to 4095",
             ),
             (
                 "joints: {arm: a}",
                 action,
                 action,
-                "group arm is \"a\", expected a list",
+                "field joints.arm: found \"a\", expected a list of strings",
             ),
-            ("arm: []", action, action, "expected a map `joints`"),
+            (
+                "arm: []",
+                action,
+                action,
+                "field joints: it is missing, expected an object",
+            ),
             (
                 GROUPS,
                 "",
