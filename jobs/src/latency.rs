@@ -115,20 +115,8 @@ pub fn check(steps: u64, chunk_length: u64, horizon: u64) -> Result<(), Refusal>
 /// # Errors
 /// Refuses a policy that does not.
 pub fn check_policy(policy: PolicyType) -> Result<(), Refusal> {
-    let reason = match policy {
-        PolicyType::ZeroAction | PolicyType::RandomAction => "has one action per chunk",
-        PolicyType::ReplayAction => "replays recorded actions and does not look at observations",
-        PolicyType::OpenaiAgent => "plans between the steps, and its plans have no fixed length",
-        PolicyType::Scripted
-        | PolicyType::Gr00t
-        | PolicyType::Torchscript
-        | PolicyType::Exported
-        | PolicyType::Python
-        | PolicyType::Lerobot
-        | PolicyType::Gr00tRemote
-        | PolicyType::Pi0Remote
-        | PolicyType::XpolicylabRemote
-        | PolicyType::VlaEvalRemote => return Ok(()),
+    let Some(reason) = policy.row().without_rest else {
+        return Ok(());
     };
     let policy = policy.name();
     Err(Refusal::new(format_args!(

@@ -87,6 +87,8 @@ pub struct PolicyDescription {
     pub has_length: bool,
     /// How `rrun serve` offers it.
     pub serving: Serving,
+    /// Why it has no chunk whose rest an environment could take during an inference, as a clause.
+    pub without_rest: Option<&'static str>,
     /// Whether another process runs the inference. It is then best to send all rows in one
     /// inference, even if this rank's device is a CPU.
     pub is_remote: bool,

@@ -21,6 +21,7 @@ const fn row<T: Settings>(name: &'static str, about: &'static str) -> PolicyDesc
         has_checkpoint: false,
         has_length: false,
         serving: Serving::Interface,
+        without_rest: None,
         is_remote: false,
     }
 }
@@ -66,6 +67,7 @@ policy_types! {
         aliases: &["isaaclab_arena.policy.zero_action_policy.ZeroActionPolicy"],
         example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "zero_action", "num_episodes": 20}"#,
+        without_rest: Some("has one action per chunk"),
         ..row::<OneAction>("zero_action", "a baseline: the action closest to zero")
     },
     /// Takes random actions.
@@ -73,6 +75,7 @@ policy_types! {
         aliases: &["isaaclab_arena.policy.random_action_policy.RandomActionPolicy"],
         example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "random_action", "num_episodes": 20}"#,
+        without_rest: Some("has one action per chunk"),
         ..row::<OneAction>(
             "random_action",
             "a baseline: random actions within the action space",
@@ -89,6 +92,7 @@ policy_types! {
  "policy_config_dict": {"replay_file_path": "outputs/tonight/reach/dataset_reach.hdf5"}}"#,
         has_length: true,
         serving: Serving::Refused("it replays recorded episodes, whatever it is shown"),
+        without_rest: Some("replays recorded actions and does not look at observations"),
         ..row::<Replay>("replay_action", "replays the actions of a recorded dataset")
     },
     /// The expert for the built-in tasks.
@@ -212,6 +216,7 @@ policy_types! {
             "it plans with the rewards, ends and action names of an environment, which clients do not \
              send",
         ),
+        without_rest: Some("plans between the steps, and its plans have no fixed length"),
         // It is asked for one environment at a time.
         ..row::<Agent>(
             "openai_agent",
