@@ -110,9 +110,9 @@ struct Algorithm {
     eval_rollout_epoch: Option<u64>,
 }
 
-/// Returns the names of the settings that are read, by their sections.
-fn sections() -> [(&'static str, Vec<&'static str>); 7] {
-    [
+/// Returns the dotted names of the settings that are read.
+fn known() -> Vec<String> {
+    let sections = [
         ("env.eval", names::<Eval>()),
         ("env.eval.video_cfg", names::<VideoSettings>()),
         ("rollout", names::<Rollout>()),
@@ -120,17 +120,18 @@ fn sections() -> [(&'static str, Vec<&'static str>); 7] {
         ("rollout.model", names::<Model>()),
         ("runner.logger", names::<Logger>()),
         ("algorithm", names::<Algorithm>()),
-    ]
+    ];
+    let sections = sections.iter();
+    let below = sections.flat_map(|(section, names)| names.iter().map(move |name| (section, name)));
+    below
+        .map(|(section, name)| format!("{section}.{name}"))
+        .collect()
 }
 
 /// Returns the setting that is read whose dotted name is most similar to this one, if any is
 /// similar enough.
 pub(super) fn nearest(name: &str) -> Option<String> {
-    let below = |(section, names): (&str, Vec<&str>)| -> Vec<String> {
-        let names = names.iter();
-        names.map(|name| format!("{section}.{name}")).collect()
-    };
-    let known: Vec<String> = sections().into_iter().flat_map(below).collect();
+    let known = known();
     most_similar(name, known.iter().map(String::as_str), LIKE).map(str::to_owned)
 }
 
@@ -225,18 +226,13 @@ fn note_video(video: Option<&Map<String, Value>>, unused: &mut Vec<String>) -> R
 
 /// Refuses a setting that is read and has a reference that leads nowhere.
 fn refuse_unresolved(tree: &Value) -> Result<(), Refusal> {
-    for (section, names) in sections() {
-        let mut parts = section.split('.');
-        let values = parts.try_fold(tree, |tree, part| tree.get(part));
-        for name in names {
-            let text = values.and_then(|values| values.get(name)?.as_str());
-            if let Some(reference) = text.and_then(tree::unresolved) {
-                let place = format!("{section} field {name}");
-                return Err(Refusal::at(
-                    place,
-                    format_args!("`{reference}` cannot be resolved"),
-                ));
-            }
+    for name in known() {
+        let mut parts = name.split('.');
+        let value = parts.try_fold(tree, |tree, part| tree.get(part));
+        let text = value.and_then(Value::as_str);
+        if let Some(reference) = text.and_then(tree::unresolved) {
+            let reason = format!("`{reference}` cannot be resolved");
+            return Err(Refusal::at(name, reason));
         }
     }
     Ok(())

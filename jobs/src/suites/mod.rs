@@ -25,13 +25,13 @@
 //! * **Fetch** (Plappert et al. 2018) in gymnasium-robotics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::job::Suite;
+use crate::numbers::Numbers;
 use crate::refusal::Refusal;
 
 /// A benchmark suite: tasks that are evaluated by one protocol. It serializes to what people want to
@@ -150,43 +150,30 @@ impl SuiteRow {
     /// # Errors
     /// Refuses the first one that the suite does not have.
     pub fn some_tasks(&self, text: &str) -> Result<Vec<usize>, Refusal> {
-        let mut chosen = BTreeSet::new();
+        let (mut chosen, name) = (BTreeSet::new(), &self.name);
         for word in text.split(',').map(str::trim) {
-            match self.tasks.iter().position(|name| name == word) {
-                Some(task) => {
-                    chosen.insert(task);
-                }
-                None => chosen.extend(range(self, word)?),
+            if let Some(task) = self.tasks.iter().position(|name| name == word) {
+                chosen.insert(task);
+                continue;
             }
+            let Ok(numbers) = word.parse::<Numbers>() else {
+                let known: Vec<_> = self.tasks.iter().map(String::as_str).collect();
+                return Err(Refusal::unknown(
+                    format_args!("`{name}`"),
+                    "task",
+                    word,
+                    &known,
+                ));
+            };
+            let last = self.tasks.len() - 1;
+            if numbers.last() > last as u64 {
+                return Err(Refusal::new(format_args!(
+                    "`{name}` has no task {word}: expected 0 to {last}"
+                )));
+            }
+            chosen.extend(numbers.iter().map(|number| number as usize));
         }
         Ok(chosen.into_iter().collect())
-    }
-}
-
-/// Reads a number or a range of numbers.
-fn range(suite: &SuiteRow, word: &str) -> Result<RangeInclusive<usize>, Refusal> {
-    let (first, last) = word.split_once('-').unwrap_or((word, word));
-    let name = &suite.name;
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_digits(first) || !is_digits(last) {
-        let known: Vec<_> = suite.tasks.iter().map(String::as_str).collect();
-        return Err(Refusal::unknown(
-            format_args!("`{name}`"),
-            "task",
-            word,
-            &known,
-        ));
-    }
-    let number = |part: &str| part.parse().ok().filter(|task| *task < suite.tasks.len());
-    match (number(first), number(last)) {
-        (Some(first), Some(last)) if first > last => Err(Refusal::new(format_args!(
-            "`{word}` is not a range of tasks: it ends before it begins"
-        ))),
-        (Some(first), Some(last)) => Ok(first..=last),
-        _ => Err(Refusal::new(format_args!(
-            "`{name}` has no task {word}: expected 0 to {}",
-            suite.tasks.len() - 1
-        ))),
     }
 }
 
