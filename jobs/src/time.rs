@@ -57,28 +57,27 @@ impl Moment {
 /// Formats seconds since 1970 as `2026-11-21_06:10:42` in the time zone of this machine (`TZ`, else
 /// `/etc/localtime`). If the zone is unknown, the time is UTC and ends in `Z`.
 pub fn local(seconds: u64) -> String {
-    let at = i64::try_from(seconds)
-        .ok()
-        .and_then(|seconds| Timestamp::from_second(seconds).ok())
-        .unwrap_or(Timestamp::UNIX_EPOCH);
-    match TimeZone::try_system() {
-        Ok(zone) => at.to_zoned(zone).strftime("%Y-%m-%d_%H:%M:%S").to_string(),
-        Err(_) => at.strftime("%Y-%m-%d_%H:%M:%SZ").to_string(),
-    }
+    local_as("%Y-%m-%d_%H:%M:%S", seconds)
 }
 
 /// Formats a time written by [`rfc3339`] as `2026-11-21 06:10` in the time zone of this machine, or
 /// with a `Z` in UTC if the zone is unknown. An invalid time is returned unchanged.
 pub fn local_minute(at: &str) -> String {
     let moment = Moment::parse(at);
-    if !moment.is_known() {
-        return at.to_owned();
+    match moment.is_known() {
+        true => local_as("%Y-%m-%d %H:%M", moment.0 / 1000),
+        false => at.to_owned(),
     }
-    let text = local(moment.0 / 1000).replace('_', " ");
-    match text.rsplit_once(':') {
-        Some((minute, seconds)) if seconds.ends_with('Z') => format!("{minute}Z"),
-        Some((minute, _)) => minute.to_owned(),
-        None => text,
+}
+
+fn local_as(format: &str, seconds: u64) -> String {
+    let at = i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH);
+    match TimeZone::try_system() {
+        Ok(zone) => at.to_zoned(zone).strftime(format).to_string(),
+        Err(_) => format!("{}Z", at.strftime(format)),
     }
 }
 

@@ -3,9 +3,9 @@
 //! id of the run tell which journal lines are results of a plan.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use crate::job::{Job, Length};
 use crate::journal::{Accepted, AcceptedJob, Provenance, Stamp, Stamps};
@@ -58,11 +58,9 @@ impl Identity {
             entry.insert("num_envs".to_owned(), job.num_envs.into());
         }
         let mut fields = Self(BTreeMap::new());
-        for (field, value) in &entry {
-            match value {
-                Value::Object(object) => fields.object(field, object),
-                leaf => fields.value(field, leaf),
-            }
+        // What a policy has only for its place leaves an empty object.
+        for (field, value) in entry.iter().filter(|(_, value)| **value != json!({})) {
+            fields.add(field, value);
         }
         // A seed of the job's own also replaces its name in the seeds of its episodes, see
         // `crate::seed`.
@@ -75,21 +73,18 @@ impl Identity {
         fields
     }
 
-    fn object(&mut self, place: &str, object: &Map<String, Value>) {
-        object
-            .iter()
-            .for_each(|(key, value)| self.value(&format!("{place}.{key}"), value));
-    }
-
     /// Adds the leaves of a value one by one, so that a difference names the nested field.
-    fn value(&mut self, place: &str, value: &Value) {
+    fn add(&mut self, place: &str, value: &Value) {
         match value {
-            Value::Object(object) if !object.is_empty() => self.object(place, object),
+            Value::Object(fields) if !fields.is_empty() => {
+                for (name, field) in fields {
+                    self.add(&format!("{place}.{name}"), field);
+                }
+            }
             Value::Array(items) if !items.is_empty() => {
-                items
-                    .iter()
-                    .enumerate()
-                    .for_each(|(nth, item)| self.value(&format!("{place}[{nth}]"), item));
+                for (nth, item) in items.iter().enumerate() {
+                    self.add(&format!("{place}[{nth}]"), item);
+                }
             }
             leaf => self.text(place, leaf.to_string()),
         }
@@ -120,9 +115,7 @@ impl Identity {
 
     /// Returns the fields that differ, sorted by name, with both values.
     pub fn differences(&self, now: &Self) -> Vec<FieldChange> {
-        let mut names: Vec<&String> = self.0.keys().chain(now.0.keys()).collect();
-        names.sort();
-        names.dedup();
+        let names: BTreeSet<&String> = self.0.keys().chain(now.0.keys()).collect();
         let change = |name: &String| {
             let (before, after) = (self.0.get(name).cloned(), now.0.get(name).cloned());
             (before != after).then(|| FieldChange {
@@ -270,8 +263,6 @@ pub fn joined<'a>(plans: impl Iterator<Item = &'a RunPlan>) -> Provenance {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::samples::{self, job};
     use crate::settings;

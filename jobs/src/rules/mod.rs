@@ -23,10 +23,7 @@ use crate::latency::{self, Delay};
 use crate::policies::{self, PolicyType, canonical_policy};
 use crate::refusal::{MISSPELT, Refusal, meant, most_similar};
 use crate::settings::kinds::MapOrFile;
-use crate::settings::{self, SettingRow, names};
-
-/// The field with a planner's API key, which jobs must not have.
-const KEY: &str = "api_key";
+use crate::settings::{self, names};
 
 /// Checks the names of all jobs of a file that are to run: environments, their arguments, policies.
 ///
@@ -43,14 +40,6 @@ pub fn check(jobs: &[Job], file: &Path) -> Result<(), Refusal> {
 /// # Errors
 /// Refuses the first unknown name.
 pub fn check_job(job: &Job, is_run: bool) -> Result<(), Refusal> {
-    // A job that will not run is checked for keys, too, because the plan shows all jobs.
-    if job.policy_config.contains_key(KEY) {
-        return Err(Refusal::new(format_args!(
-            "{} field policy_config_dict.{KEY} is a key, but plan and journal would show it; use \
-             {KEY}_env, the name of a variable that contains it",
-            job.place()
-        )));
-    }
     if job.status != Status::Pending {
         return Ok(());
     }
@@ -186,43 +175,41 @@ fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
 /// Refuses the first wrong value.
 pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
     let varied = job.varied();
-    let given = |row: &&SettingRow| varied.env_args.contains_key(&row.name);
-    let arguments: Vec<Cow<SettingRow>> = match Simulator::of(&job.environment) {
-        Some(simulator) => {
-            let row = simulator.row();
+    let given = |name: &str| varied.env_args.get(name).filter(|value| !value.is_null());
+    let is_python = is_python_environment(&job.environment);
+    let (rows, environment) = match Simulator::of(&job.environment).map(Simulator::row) {
+        Some(row) => {
             let mut environments = row.environments.iter();
-            let environment = environments.find(|row| row.name == job.environment);
-            let rows = (row.arguments)().iter().filter(given);
-            rows.filter_map(|row| environment?.argument(row)).collect()
+            let own = environments.find(|row| row.name == job.environment);
+            ((row.arguments)(), own)
         }
-        None if is_python_environment(&job.environment) => {
-            let rows = settings::rows::<PythonEnvironment>().iter();
-            rows.filter(given).map(Cow::Borrowed).collect()
-        }
+        None if is_python => (settings::rows::<PythonEnvironment>(), None),
         None => return Ok(()),
     };
-    let wrong = arguments.into_iter().find_map(|argument| {
-        let value = varied.env_args.get(&argument.name)?;
-        let is_accepted = value.is_null() || argument.accepts(value);
-        (!is_accepted).then_some((argument, value))
-    });
-    if let Some((argument, value)) = wrong {
-        let place = written(job, &argument.name);
-        let wanted = format_args!("expected {}", argument.wanted);
-        return Err(Refusal::found(place, value, wanted));
-    }
-    let Some((name, wanted)) = environments::wrong(&job.environment, &varied.env_args) else {
-        // A file is for the rank to read, like the other files of an environment.
-        return match varied.env_args.get("mapping") {
-            Some(Value::Object(map)) if is_python_environment(&job.environment) => {
-                mapping::read(MapOrFile::Map(map.clone())).map(drop)
-            }
-            _ => Ok(()),
+    for row in rows {
+        let own = match environment {
+            Some(environment) => environment.argument(row),
+            None => Some(Cow::Borrowed(row)),
         };
-    };
-    let named = Value::from(job.environment.as_str());
-    let found = varied.env_args.get(name).unwrap_or(&named);
-    Err(Refusal::found(written(job, name), found, wanted))
+        if let (Some(own), Some(value)) = (own, given(&row.name))
+            && !own.accepts(value)
+        {
+            let wanted = format_args!("expected {}", own.wanted);
+            return Err(Refusal::found(written(job, &row.name), value, wanted));
+        }
+    }
+    if let Some((name, wanted)) = environments::wrong(&job.environment, &varied.env_args) {
+        let named = Value::from(job.environment.as_str());
+        let found = given(name).unwrap_or(&named);
+        return Err(Refusal::found(written(job, name), found, wanted));
+    }
+    // A file is for the rank to read, like the other files of an environment.
+    match given("mapping") {
+        Some(Value::Object(map)) if is_python => {
+            mapping::read(MapOrFile::Map(map.clone())).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns an argument with the object that it was written in.
