@@ -1,8 +1,10 @@
 //! What clap's help and errors lack: examples, and what the user probably meant.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::RangeBounds;
 use std::path::Path;
 
+use clap::builder::RangedU64ValueParser;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, ArgMatches, Command};
 
@@ -62,6 +64,11 @@ pub fn with_negative_values(command: Command) -> Command {
             arg
         }
     })
+}
+
+/// Parses a number of things that is within bounds. For `value_parser` of clap.
+pub fn within(bounds: impl RangeBounds<u64>) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(bounds)
 }
 
 /// Parses the words after a command. `named` returns the option that a positional word would belong

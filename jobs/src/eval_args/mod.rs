@@ -18,7 +18,7 @@ use crate::experiment::{Change, is_experiment};
 use crate::journal::Question;
 use crate::layout::RecordFormat;
 use crate::tracking::TrackingArgs;
-use crate::usage::{Examples, Headings, option_of_file, parsed, under};
+use crate::usage::{Examples, Headings, option_of_file, parsed, under, within};
 
 mod values;
 
@@ -177,20 +177,17 @@ pub struct EvalArgs {
     pub level: f64,
 
     /// Override num_envs (or total_num_envs), the number of copies of the environment, in every job
-    #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = within(1..=4096))]
     pub num_envs: Option<usize>,
 
     /// Number of groups of environments that take turns: while the policy infers for one, another
     /// steps
-    #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N", value_parser = within(1..=64))]
     pub pipeline_stages: usize,
 
     /// Maximum number of rows per inference; with 1, results do not depend on which rows share a
     /// batch, to the last bit [default: 1 on a CPU, all on a GPU]
-    #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", value_parser = within(1..))]
     pub max_batch: Option<usize>,
 
     /// Restart an episode at most N times when the process of its environment dies or hangs

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::refusal::Refusal;
-use crate::usage::{Examples, Headings, parsed, under, with_dashes};
+use crate::usage::{Examples, Headings, parsed, under, with_dashes, within};
 
 pub use setup::{InterfaceSource, PolicyChoice, ServeSetup};
 
@@ -123,36 +123,30 @@ pub struct ServeArgs {
     pub ignore_kill: bool,
 
     /// Maximum number of connections; the one silent for longest is closed to make room
-    #[arg(long, value_name = "N", default_value_t = 1024,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = within(1..=65536))]
     pub max_connections: usize,
 
     /// Maximum size of a request, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = within(1..=2048))]
     pub max_message: usize,
 
     /// Maximum number of observations per request; more than --max-batch are inferred in parts,
     /// with other requests in between
-    #[arg(long, value_name = "N", default_value_t = 256,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = within(1..=65536))]
     pub max_rows: usize,
 
     /// Maximum edge length of an image, in pixels
-    #[arg(long, value_name = "PIXELS", default_value_t = 4096,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=32768))]
+    #[arg(long, value_name = "PIXELS", default_value_t = 4096, value_parser = within(1..=32768))]
     pub max_picture: usize,
 
     /// Number of actions of a chunk that vla-eval's clients get, one for each observation, before
     /// the next inference [default: all]
-    #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = within(1..=4096))]
     pub chunk_size: Option<usize>,
 
     /// Maximum number of observations per inference; with 1, actions do not depend on which
     /// requests share a batch, to the last bit [default: 1 on a CPU, 32 on a GPU]
-    #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = within(1..=4096))]
     pub max_batch: Option<usize>,
 
     /// Maximum time that a request waits for those of other recently active clients, in
