@@ -29,7 +29,6 @@ pub struct Episode {
     pub success: Option<bool>,
     /// Whether the task was solved after the last step. It differs from `success` if the episode
     /// continues after success.
-    #[serde(default)]
     pub success_at_end: Option<bool>,
     /// How the episode ended.
     pub end: End,
@@ -38,8 +37,7 @@ pub struct Episode {
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub return_: f64,
-    /// Largest reward of a step; `None` for an episode without a step, and for one of an older
-    /// version.
+    /// Largest reward of a step; `None` for an episode without a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_reward: Option<f64>,
     /// The instruction that the policy was given.

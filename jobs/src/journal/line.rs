@@ -54,22 +54,17 @@ pub struct RankStart {
     /// `TORCHELASTIC_RESTART_COUNT`.
     pub restart: u32,
     /// Round of the rendezvous, see [`crate::rank_env::RankEnv::round`].
-    #[serde(default)]
     pub round: u32,
     /// Node of the rank (`GROUP_RANK`).
-    #[serde(default)]
     pub node: usize,
     /// `LOCAL_RANK`.
-    #[serde(default)]
     pub local_rank: Option<usize>,
     /// Process id.
-    #[serde(default)]
     pub pid: u32,
     /// The GPU that the rank works on; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<RankGpu>,
     /// Versions by name: `rrun`, `libtorch`, `cuda`, `nccl`, `driver`, `mujoco`.
-    #[serde(default)]
     pub versions: BTreeMap<String, String>,
     /// Host name.
     pub host: String,
@@ -105,7 +100,6 @@ pub struct RankGpu {
     /// Size of its memory in bytes.
     pub bytes: u64,
     /// UUID, as in `GPU-…`.
-    #[serde(default)]
     pub uuid: String,
 }
 
@@ -126,7 +120,6 @@ pub struct EpisodeStart {
     /// Index of the environment within the rank.
     pub env: usize,
     /// The episode ran alone, because it is suspected of having killed its rank before.
-    #[serde(default)]
     pub alone: bool,
     /// When the episode began, RFC 3339 in UTC.
     pub started: String,
@@ -164,12 +157,10 @@ pub struct JobStart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
     /// How often the job has failed in this rank before.
-    #[serde(default)]
     pub attempt: u32,
     /// Settings in effect: `chunk_length`, `action_horizon`, `dtype`, `device`, `max_batch`,
     /// `pipeline_stages`, `num_envs`, `seed`, `policy_path`, and what else the policy reports about
     /// itself.
-    #[serde(default)]
     pub settings: BTreeMap<String, Value>,
     /// When the job began, RFC 3339 in UTC.
     pub started: String,
@@ -217,9 +208,7 @@ pub struct EnvLost {
     pub episode: u64,
     /// Steps that the episode had taken.
     pub step: u64,
-    /// How often the episode has lost its environment, this time included; 0 in a report of a build
-    /// that did not say it.
-    #[serde(default)]
+    /// How often the episode has lost its environment, this time included.
     pub attempt: u32,
     /// Who is to blame. If it is another episode, the loss is not counted against this one.
     #[serde(default, skip_serializing_if = "Blame::is_own")]
@@ -248,10 +237,8 @@ pub struct JobEnd {
     /// Why the job failed; `None` if it ran to its end.
     pub error: Option<String>,
     /// How often the job has failed in this rank before.
-    #[serde(default)]
     pub attempt: u32,
     /// Whether the failed job will be tried again.
-    #[serde(default)]
     pub retried: bool,
     /// Path of the rank's log, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,10 +249,8 @@ pub struct JobEnd {
     #[serde(flatten)]
     pub costs: Costs,
     /// Seconds of inference.
-    #[serde(default)]
     pub infer_busy_s: f64,
     /// Seconds in which at least one environment was stepping.
-    #[serde(default)]
     pub sim_busy_s: f64,
     /// Latency of a policy call in milliseconds.
     pub infer_ms: Quantiles,

@@ -181,10 +181,8 @@ impl Accepted {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Ids of runs: this run, and for a merged folder the runs that it was merged from.
-    #[serde(default)]
     pub runs: Vec<String>,
     /// Fingerprints of each job, by its name. They are stored because another version of `rrun` may
     /// compute them differently.
-    #[serde(default)]
     pub jobs: BTreeMap<String, Vec<String>>,
 }

@@ -28,17 +28,13 @@ pub struct LockHolder {
     /// Process id on that machine; 0 while the file is being written.
     pub pid: u32,
     /// User name, from the environment.
-    #[serde(default)]
     pub user: String,
     /// Contents of `/proc/sys/kernel/random/boot_id`: the same in all containers of a kernel, and
     /// different after every boot.
-    #[serde(default)]
     pub boot: String,
     /// Whether the process could lock its file.
-    #[serde(default)]
     pub is_locked: bool,
     /// Time at which the process locked the folder, RFC 3339 in UTC.
-    #[serde(default)]
     pub since: String,
 }
 

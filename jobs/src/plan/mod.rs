@@ -93,12 +93,10 @@ pub struct RunPlan {
     pub model_server: Option<ModelServer>,
     /// Options of the command line that began the run, by their long names; the value of a flag is
     /// empty. `--resume` takes them over, except for those that name a place.
-    #[serde(default)]
     pub options: BTreeMap<String, String>,
     /// Version of `rrun` that began the run.
     pub rrun: String,
     /// State of the folder that the run was begun in, if that folder is under git.
-    #[serde(default)]
     pub git: Option<Git>,
     /// When the run was begun, RFC 3339 in UTC.
     pub created: String,
@@ -106,7 +104,6 @@ pub struct RunPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun_by: Option<String>,
     /// Every start after the first one, in order.
-    #[serde(default)]
     pub resumed_from: Vec<Resumed>,
     /// The folder of this start, whose git state is recorded.
     #[serde(skip)]

@@ -96,7 +96,7 @@ fn a_rank_that_reads_its_own_journal_again_keeps_what_others_did() {
 #[test]
 fn a_rank_keeps_little_of_a_long_history() {
     let start = json!({"type": "episode_start", "job": "a", "episode": 1, "rank": 0,
-                       "env": 0, "started": ""});
+                       "env": 0, "alone": false, "started": ""});
     let episode = Line::from(samples::episode(0, "a", 1));
     let mut history = JournalHistory::default();
     let lines = vec![serde_json::from_value(start).unwrap(), episode];
