@@ -18,6 +18,13 @@ fn asked(plan: RunPlan) -> RunPlan {
     }
 }
 
+/// Returns a run folder in a folder of its own.
+pub(super) fn folder() -> (tempfile::TempDir, RunFolder) {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    (dir, folder)
+}
+
 /// Writes the first line of a rank.
 fn begin(folder: &RunFolder) {
     write(folder, &Line::RankEnd(RankEnd::default()));
@@ -35,8 +42,7 @@ fn write(folder: &RunFolder, line: &Line) {
 
 #[test]
 fn the_same_run_goes_on_in_its_folder() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (dir, folder) = folder();
     let first = plan("1", 3).settle(&folder, false).unwrap();
     assert_eq!(asked(first.clone()), plan("1", 3));
     assert_eq!(first.id.len(), 32);
@@ -47,8 +53,7 @@ fn the_same_run_goes_on_in_its_folder() {
 
 #[test]
 fn a_run_keeps_the_launch_that_began_it_until_its_jobs_change() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     let begun_by = |plan: RunPlan, launch: &str| {
         let launch = Some(launch.to_owned());
         let plan = RunPlan { launch, ..plan };
@@ -68,8 +73,7 @@ fn a_run_keeps_the_launch_that_began_it_until_its_jobs_change() {
 #[test]
 fn two_runs_have_different_names() {
     let id = || {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (_dir, folder) = folder();
         plan("1", 3).settle(&folder, false).unwrap().id
     };
     assert_ne!(id(), id());
@@ -77,8 +81,7 @@ fn two_runs_have_different_names() {
 
 #[test]
 fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     plan("1", 3).settle(&folder, false).unwrap();
     finish(&folder);
     let before = std::fs::read(folder.plan()).unwrap();
@@ -97,8 +100,7 @@ fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
 
 #[test]
 fn a_run_that_came_to_nothing_is_replaced_by_the_corrected_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     plan("1", 3).settle(&folder, false).unwrap();
     assert!(plan("1", 4).check(&folder, false).is_ok());
     let corrected = plan("1", 4).settle(&folder, false).unwrap();
@@ -110,8 +112,7 @@ fn a_run_that_came_to_nothing_is_replaced_by_the_corrected_one() {
 
 #[test]
 fn a_run_in_which_nothing_has_finished_takes_corrected_jobs_and_loses_no_line() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     let first = plan("1", 3).settle(&folder, false).unwrap();
     begin(&folder);
     let failed = JobEnd {
@@ -155,23 +156,6 @@ fn four_writers_at_once_agree_on_one_plan() {
     assert!(settled.iter().all(|plan| *plan == settled[0]));
 }
 
-#[test]
-fn a_plan_of_another_version_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
-    let schema = "rrun/plan/9".to_owned();
-    let other = RunPlan {
-        schema,
-        ..plan("1", 3)
-    };
-    other.write(&folder).unwrap();
-    std::fs::create_dir_all(folder.journals()).unwrap();
-    begin(&folder);
-    let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
-    let told = "has a plan of schema `rrun/plan/9`, expected `rrun/plan/4`";
-    assert!(refusal.contains(told), "{refusal}");
-}
-
 mod checked {
     use serde_json::{Value, json};
 
@@ -182,8 +166,7 @@ mod checked {
 
     /// Reads a plan of two jobs with these changes.
     fn read(changes: &str) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (_dir, folder) = folder();
         let job = |name: &str| json!({"name": name, "suite": {"name": "s", "protocol": "1"}, "latency": {"steps": 1}});
         let plan = samples::plan(
             &samples::eval_args(&[]),
@@ -211,8 +194,7 @@ mod checked {
 
     #[test]
     fn a_plan_of_an_older_version_is_refused_in_a_sentence() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (dir, folder) = folder();
         std::fs::write(folder.plan(), include_str!("older.json")).unwrap();
         let wanted = format!(
             "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/4`; choose \
@@ -224,8 +206,7 @@ mod checked {
 
     #[test]
     fn the_jobs_of_a_plan_are_those_of_a_jobs_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (_dir, folder) = folder();
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 1},
                            "policy_type": "scripted", "num_episodes": 3});
         let server = json!({"command": ["serve"], "health_port": 1, "max_restarts": 3,
@@ -280,8 +261,7 @@ mod checked {
 
     #[test]
     fn a_plan_that_is_no_regular_file_or_too_large_is_refused_without_being_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (_dir, folder) = folder();
         std::os::unix::fs::symlink("/dev/zero", folder.plan()).unwrap();
         let told = || RunPlan::read(&folder).unwrap_err().to_string();
         let wanted = "it is a device, expected a regular file";

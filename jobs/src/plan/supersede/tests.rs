@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::journal::{Journal, Line, RankStart};
 use crate::plan::settle;
+use crate::plan::tests::folder;
 use crate::rank_env::RankEnv;
 use crate::refusal::Refusal;
 use crate::samples;
@@ -82,8 +83,7 @@ fn stays() -> BTreeMap<String, BTreeSet<u64>> {
 
 #[test]
 fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (dir, folder) = folder();
     let before = begun(&folder);
     let old = files(dir.path());
     let notes = now().check(&folder, true).unwrap();
@@ -126,8 +126,7 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
 
 #[test]
 fn an_episode_with_several_lines_is_counted_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     begun(&folder);
     for rank in 0..2 {
         let mut journal = Journal::open(&folder.journal(rank)).unwrap();
@@ -172,8 +171,7 @@ fn what_cannot_be_read_counts_as_results_and_a_start_or_a_torn_line_does_not() {
         ),
     ];
     for (case, write, counts) in cases {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (_dir, folder) = folder();
         plan(&[("a", 4, "")]).settle(&folder, false).unwrap();
         let start = Line::Rank(Box::default());
         let mut journal = Journal::open(&folder.journal(0)).unwrap();
@@ -196,8 +194,7 @@ fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
     now().settle(&RunFolder::new(whole.path()), true).unwrap();
     let wanted: BTreeSet<String> = files(whole.path()).into_keys().collect();
     for made in 0..=5 {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (dir, folder) = folder();
         let before = begun(&folder);
         let next = now();
         let decided = decide(&folder, now(), &Difference::between(&before, &next)).unwrap();
@@ -254,8 +251,7 @@ fn a_link_in_the_place_of_superseded_is_not_followed() {
 
 #[test]
 fn what_was_prepared_and_not_decided_on_is_in_nobodys_way() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     let before = begun(&folder);
     // A process that is killed before it decides leaves this.
     let prepared = superseded(&folder, 1);
@@ -270,8 +266,7 @@ fn what_was_prepared_and_not_decided_on_is_in_nobodys_way() {
 
 #[test]
 fn a_folder_that_somebody_works_in_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     begun(&folder);
     let _busy = Journal::open(&folder.journal(1)).unwrap();
     let refusal = now().settle(&folder, true).unwrap_err().to_string();
@@ -282,8 +277,7 @@ fn a_folder_that_somebody_works_in_is_left_alone() {
 
 #[test]
 fn a_second_change_goes_to_a_folder_of_its_own_and_the_next_start_says_what_changed() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     begun(&folder);
     now().settle(&folder, true).unwrap();
     let shorter = || plan(&[("b", 2, "")]);
@@ -308,8 +302,7 @@ fn a_second_change_goes_to_a_folder_of_its_own_and_the_next_start_says_what_chan
 
 #[test]
 fn another_order_keeps_that_of_the_run_and_another_number_of_environments_is_taken() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     let before = begun(&folder);
     let mut other = plan(&[("c", 4, ""), ("b", 4, ""), ("a", 4, "")]);
     other.jobs[2].num_envs = 8;
@@ -327,8 +320,7 @@ fn another_order_keeps_that_of_the_run_and_another_number_of_environments_is_tak
 
 #[test]
 fn a_plan_that_another_evaluation_changed_meanwhile_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+    let (_dir, folder) = folder();
     let mut before = begun(&folder);
     now().settle(&folder, true).unwrap();
     let env = RankEnv::read(|_| None).unwrap();
@@ -364,8 +356,7 @@ proptest! {
     fn exactly_the_episodes_whose_results_would_be_the_same_stay(
         before in any_jobs(), after in any_jobs(), ran in proptest::collection::vec((0usize..4, 0u64..6), 1..12)
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
+        let (_dir, folder) = folder();
         plan(&before).settle(&folder, false).unwrap();
         let ran: BTreeSet<_> = ran.into_iter().filter(|(job, e)| before.get(*job).is_some_and(|j| *e < j.1)).collect();
         let mut journal = Journal::open(&folder.journal(0)).unwrap();
