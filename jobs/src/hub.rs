@@ -44,14 +44,14 @@ pub fn checkpoint(
 
 /// Returns whether a path that is not a folder may be the name of a model, such as
 /// `nvidia/GR00T-N1.7-3B`.
-pub fn is_name(path: &Path) -> bool {
+fn is_name(path: &Path) -> bool {
     let name = path.to_string_lossy();
     name.split('/').count() == 2 && !path.is_absolute() && !name.starts_with('.')
 }
 
 /// Returns the snapshot folder of a model's `main` revision; `variable` looks up environment
 /// variables.
-pub fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let model = cache(variable).join(format!("models--{}", name.replace('/', "--")));
     let commit = files::read_text(&model.join("refs/main"), MOST_COMMIT).ok()?;
     Some(model.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())

@@ -13,7 +13,7 @@ use tch::Device;
 use torchlib::cuda::{self, Cuda, DeviceMemory};
 use torchlib::torch_error::{first_line, is_context_lost};
 
-use crate::device::VisibleDevices;
+use crate::device::{Decision, DeviceRequest, VisibleDevices, resolve};
 use crate::env;
 
 /// Name of NVIDIA's management library (NVML), which comes with the driver. The name without a
@@ -33,6 +33,18 @@ pub fn visible() -> Result<VisibleDevices, Refusal> {
         0 => Err("the driver shows no device".to_owned()),
         count => Ok(count),
     })
+}
+
+/// Decides on the device of this process, and makes it CUDA's current one.
+///
+/// # Errors
+/// As [`resolve`]; and if the driver does not answer.
+pub fn decide(request: &DeviceRequest) -> Result<Decision, Refusal> {
+    let decision = resolve(request, &visible()?)?;
+    if let (Ok(cuda), Device::Cuda(index)) = (cuda::load(), decision.device) {
+        cuda.select(index).map_err(Refusal::new)?;
+    }
+    Ok(decision)
 }
 
 /// Returns CUDA and the index of a device; `None` on a CPU.

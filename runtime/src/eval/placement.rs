@@ -10,7 +10,7 @@ use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 use tch::Device;
 
-use crate::device::{self, Decision, DeviceRequest, Placed, VisibleDevices, gpu, resolve};
+use crate::device::{self, Decision, DeviceRequest, Placed, VisibleDevices, gpu};
 use crate::env::Gpu;
 use torchlib::{TorchError, cuda};
 
@@ -126,7 +126,6 @@ pub fn decide(
     work: &[Work],
     placed: Option<Placed>,
 ) -> Result<Decision, Refusal> {
-    let (loaded, visible) = (cuda::load(), gpu::visible()?);
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -137,11 +136,7 @@ pub fn decide(
             .find_map(|work| device::of_config(&work.job.policy_config)),
         placed,
     };
-    let decision = resolve(&request, &visible)?;
-    if let (Ok(cuda), Device::Cuda(index)) = (loaded, decision.device) {
-        cuda.select(index).map_err(Refusal::new)?;
-    }
-    Ok(decision)
+    gpu::decide(&request)
 }
 
 /// Limits libtorch to `bytes` of GPU memory, divided among the `ranks` on that GPU, and returns a

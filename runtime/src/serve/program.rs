@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::now;
 use crate::console::{self, Level, Style};
-use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
+use crate::device::{self, Decision, DeviceRequest, gpu};
 use crate::env::{self, EnvPlacement, EnvSpec};
 use crate::policy::{self, PolicyThread};
 use crate::serve::batcher::BatchLimits;
@@ -28,7 +28,6 @@ use crate::serve::card::ServedSpec;
 use crate::serve::dispatcher;
 use crate::serve::listener::{self, FrontLink};
 use crate::serve::server::{POLICY_IS_GONE, ServerState};
-use torchlib::cuda;
 
 /// Default number of rows in a batch on a GPU.
 const GPU_BATCH: usize = 32;
@@ -156,7 +155,6 @@ fn described(
 }
 
 fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, Refusal> {
-    let visible = gpu::visible()?;
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -165,11 +163,7 @@ fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Deci
         config_device: device::of_config(&choice.config),
         placed: None,
     };
-    let decision = resolve(&request, &visible)?;
-    if let (Ok(cuda), Device::Cuda(index)) = (cuda::load(), decision.device) {
-        cuda.select(index).map_err(Refusal::new)?;
-    }
-    Ok(decision)
+    gpu::decide(&request)
 }
 
 /// A server that is about to start.

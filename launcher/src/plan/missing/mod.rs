@@ -135,7 +135,10 @@ fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Resul
         PathTo::File | PathTo::Package => {
             check_file(&format!("`policy_config_dict.{setting}` is"), path.as_ref())
         }
-        PathTo::Checkpoint => check_checkpoint(Path::new(path), env),
+        PathTo::Checkpoint => match checkpoint(path, env) {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(refusal.to_string()),
+        },
     }
 }
 
@@ -160,27 +163,11 @@ fn check_file(field: &str, path: &Path) -> Result<(), String> {
     }
 }
 
-fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
-    let (name, is_name) = (path.to_string_lossy(), hub::is_name(path));
-    if path.is_dir() || (is_name && folder(&name, env).is_some()) {
-        return Ok(());
-    }
-    // What would be in a folder that is here is hardly a model of the Hub.
-    let is_of_here = path.parent().is_some_and(Path::is_dir);
-    let wanted = match (is_name, is_of_here) {
-        (true, false) => {
-            format!("expected a folder or a downloaded model: `hf download {name}` downloads it")
-        }
-        (true, true) => {
-            format!(
-                "expected the folder of a checkpoint, or a model of the Hub after `hf download {name}`"
-            )
-        }
-        (false, _) => "expected the folder of a checkpoint".to_owned(),
-    };
-    Err(format!(
-        "`policy_config_dict.model_path` is `{name}`, which is not a folder; {wanted}"
-    ))
+/// Returns the folder of a checkpoint, or of a downloaded model.
+fn checkpoint(given: &str, env: &Environment) -> Result<PathBuf, Refusal> {
+    hub::checkpoint(Path::new(given), |variable| {
+        env.get(variable).map(Into::into)
+    })
 }
 
 /// Checks the checkpoint of a job whose policy is a LeRobot policy and whose `model_path` exists.
@@ -190,7 +177,7 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
 fn check_lerobot(job: &Job, env: &Environment) -> Result<(), Refusal> {
     let config = &job.policy_config;
     let given = config.get("model_path").and_then(Value::as_str);
-    let Some(folder) = given.and_then(|given| folder(given, env)) else {
+    let Some(folder) = given.and_then(|given| checkpoint(given, env).ok()) else {
         return Ok(());
     };
     let checkpoint = LerobotCheckpoint::read(&folder)?;
@@ -208,12 +195,6 @@ fn check_lerobot(job: &Job, env: &Environment) -> Result<(), Refusal> {
             .map(drop),
         None => Ok(()),
     }
-}
-
-/// Returns the folder of a checkpoint, or of a downloaded model.
-fn folder(given: &str, env: &Environment) -> Option<PathBuf> {
-    let here = Some(PathBuf::from(given)).filter(|path| path.is_dir());
-    here.or_else(|| hub::snapshot(given, |variable| env.get(variable).map(Into::into)))
 }
 
 /// Checks the package at `path` for a job on a node with `gpus` visible GPUs. Ranks check the rest:

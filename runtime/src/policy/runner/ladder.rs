@@ -19,17 +19,6 @@ pub struct Ladder {
     is_last_try: bool,
 }
 
-/// What to do after an out-of-memory error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextTry {
-    /// Try half of the rows.
-    Halve,
-    /// Try the single row again, because another process may have released its memory.
-    Again,
-    /// Give up, because not even one row fits.
-    GiveUp,
-}
-
 /// A completed reduction of the batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Landed {
@@ -50,19 +39,20 @@ impl Ladder {
         self.limit.unwrap_or(usize::MAX).max(1)
     }
 
-    /// Records that memory ran out with `rows` rows, at least one.
-    pub fn on_oom(&mut self, rows: usize) -> NextTry {
+    /// Records that memory ran out with `rows` rows, at least one. Returns whether to try again: half
+    /// of the rows, or the single row once more, because another process may have released its
+    /// memory.
+    pub fn on_oom(&mut self, rows: usize) -> bool {
         if rows > 1 {
             self.falls_from.get_or_insert(rows);
             self.limit = Some(self.limit.map_or(rows / 2, |limit| limit.min(rows / 2)));
-            return NextTry::Halve;
+            return true;
         }
         self.is_last_try = !self.is_last_try;
-        if self.is_last_try {
-            return NextTry::Again;
+        if !self.is_last_try {
+            self.limit = Some(0);
         }
-        self.limit = Some(0);
-        NextTry::GiveUp
+        self.is_last_try
     }
 
     /// Records an answered batch. Returns the reduction for the user, once for each.
@@ -88,34 +78,19 @@ mod tests {
     fn rows_are_halved_until_they_fit_and_it_is_said_once() {
         let mut ladder = Ladder::default();
         assert_eq!(ladder.on_answer(), None);
-        assert_eq!(
-            (ladder.on_oom(9), ladder.limit()),
-            (NextTry::Halve, Some(4))
-        );
-        assert_eq!(
-            (ladder.on_oom(4), ladder.limit()),
-            (NextTry::Halve, Some(2))
-        );
+        assert_eq!((ladder.on_oom(9), ladder.limit()), (true, Some(4)));
+        assert_eq!((ladder.on_oom(4), ladder.limit()), (true, Some(2)));
         assert_eq!(ladder.on_answer(), Some(Landed { from: 9, to: 2 }));
         assert_eq!(ladder.on_answer(), None);
-        assert_eq!(
-            (ladder.on_oom(2), ladder.limit()),
-            (NextTry::Halve, Some(1))
-        );
+        assert_eq!((ladder.on_oom(2), ladder.limit()), (true, Some(1)));
         assert_eq!(ladder.on_answer(), Some(Landed { from: 2, to: 1 }));
     }
 
     #[test]
     fn where_no_row_fits_the_limit_is_none_at_all_until_one_does() {
         let mut ladder = Ladder::default();
-        assert_eq!(
-            (ladder.on_oom(2), ladder.limit()),
-            (NextTry::Halve, Some(1))
-        );
-        assert_eq!(
-            (ladder.on_oom(1), ladder.on_oom(1)),
-            (NextTry::Again, NextTry::GiveUp)
-        );
+        assert_eq!((ladder.on_oom(2), ladder.limit()), (true, Some(1)));
+        assert_eq!((ladder.on_oom(1), ladder.on_oom(1)), (true, false));
         assert_eq!((ladder.limit(), ladder.rows()), (Some(0), 1));
         assert_eq!(ladder.on_answer(), Some(Landed { from: 2, to: 1 }));
         assert_eq!((ladder.limit(), ladder.rows()), (Some(1), 1));
@@ -124,18 +99,15 @@ mod tests {
     #[test]
     fn one_row_is_tried_twice() {
         let mut ladder = Ladder::default();
+        assert_eq!([ladder.on_oom(1), ladder.on_oom(1)], [true, false]);
         assert_eq!(
             [ladder.on_oom(1), ladder.on_oom(1)],
-            [NextTry::Again, NextTry::GiveUp]
-        );
-        assert_eq!(
-            [ladder.on_oom(1), ladder.on_oom(1)],
-            [NextTry::Again, NextTry::GiveUp],
+            [true, false],
             "the next row too"
         );
-        assert_eq!(ladder.on_oom(1), NextTry::Again);
+        assert!(ladder.on_oom(1));
         ladder.on_answer();
-        assert_eq!(ladder.on_oom(1), NextTry::Again, "it had passed");
+        assert!(ladder.on_oom(1), "it had passed");
         assert_eq!(ladder.limit(), Some(1));
     }
 }

@@ -21,7 +21,6 @@ use models::graphs::{Graphs, bucket};
 use torchlib::torch_error::{caught, is_out_of_memory, shortage};
 
 pub use ladder::Ladder;
-use ladder::NextTry;
 
 /// How often a policy ran out of memory, and to what batch size that led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,17 +197,15 @@ impl Runner {
         };
         self.count.set(self.count.get() + 1);
         release(self.device);
-        match self.ladder.borrow_mut().on_oom(rows) {
-            NextTry::Halve | NextTry::Again => None,
-            NextTry::GiveUp => {
-                let shortage = shortage(&err.to_string()).to_owned();
-                Some(Err(PolicyError::Failed(format!(
-                    "out of memory: not even one row fits into an inference ({shortage}); fewer \
-                     num_envs leave more for the policy, and so does a higher --gpu-memory if it \
-                     is given (--num-envs N is for all jobs; `rrun fit` shows which N fits)"
-                ))))
-            }
+        if self.ladder.borrow_mut().on_oom(rows) {
+            return None;
         }
+        let shortage = shortage(&err.to_string()).to_owned();
+        Some(Err(PolicyError::Failed(format!(
+            "out of memory: not even one row fits into an inference ({shortage}); fewer num_envs \
+             leave more for the policy, and so does a higher --gpu-memory if it is given \
+             (--num-envs N is for all jobs; `rrun fit` shows which N fits)"
+        ))))
     }
 }
 
