@@ -76,7 +76,7 @@ fn a_wait_for_another_machines_launch_ends_with_an_interrupt() {
     let locks = eval.folder().launches();
     std::fs::create_dir_all(&locks).unwrap();
     let other = locks.join("aa-gpu07-1234.json");
-    let holder = json!({"launch": "aa", "host": "gpu07", "pid": 1234, "boot": "another"});
+    let holder = json!({"launch": "aa", "host": "gpu07", "pid": 1234, "user": "", "boot": "another", "is_locked": false, "since": ""});
     std::fs::write(&other, holder.to_string()).unwrap();
     let running = eval.start();
     until("a lock of its own", || {

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use jobs::file;
+use jobs::journal::Line;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use report::certificate::{self, Certificate, canonical, sample};
 use report::{Context, Journals, Merged, Report, page, verify};
-use rig::hostile::Target;
-use serde_json::json;
+use rig::hostile::{self, Target};
+use serde_json::{Value, json};
 
 /// Returns a plan of three jobs: one with episodes, one that is shared, and one whose policy
 /// determines its length.
@@ -54,6 +55,20 @@ fn hostile_report() {
         ];
         (wrong, audits, counts, report.per_rank.len(), report.partial)
     });
+}
+
+/// Lines that are damaged already would say nothing about what comes after the parser. Other lines
+/// of the seeds are damaged on purpose.
+#[test]
+fn ends_of_jobs_in_the_seeds_are_read() {
+    for input in ["report", "page"].into_iter().flat_map(hostile::inputs) {
+        for line in input.split(|byte| *byte == b'\n') {
+            let value = serde_json::from_slice::<Value>(line).unwrap_or_default();
+            if value["type"] == "job_end" {
+                serde_json::from_value::<Line>(value).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

@@ -135,7 +135,9 @@ pub fn of_machine(device: Device) -> Option<env::Gpu> {
     };
     let facts = cuda::load().ok().and_then(|cuda| cuda.device(index).ok());
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let nvml = LOADED.as_ref().zip(facts.as_ref());
+    // Part of a GPU has no number of its own: simulators get it by the variable that the rank has.
+    let is_part = visible.as_ref().is_some_and(|list| list.contains("MIG-"));
+    let nvml = LOADED.as_ref().zip(facts.as_ref()).filter(|_| !is_part);
     let number = nvml.and_then(|(nvml, facts)| number_in(nvml, &facts.uuid));
     Some(env::Gpu {
         index,

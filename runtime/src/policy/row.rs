@@ -108,7 +108,9 @@ impl<T> Window<T> {
     /// the first observation repeat that one, as the reference's `MultiStepWrapper` does.
     pub fn at(&self, deltas: &[i64]) -> Vec<&T> {
         let at = |delta: &i64| {
-            let back = usize::try_from(-*delta).unwrap_or(0).min(self.past.len());
+            let back = usize::try_from(delta.saturating_neg())
+                .unwrap_or(0)
+                .min(self.past.len());
             self.past.get(self.past.len() - back).unwrap_or(&self.now)
         };
         deltas.iter().map(|delta| &**at(delta)).collect()
@@ -117,7 +119,7 @@ impl<T> Window<T> {
 
 /// Returns by how many steps a policy looks back whose inputs are at these steps from now.
 pub fn looks_back(deltas: &[i64]) -> usize {
-    let back = |delta: &i64| usize::try_from(-*delta).unwrap_or(0);
+    let back = |delta: &i64| usize::try_from(delta.saturating_neg()).unwrap_or(0);
     deltas.iter().map(back).max().unwrap_or(0)
 }
 

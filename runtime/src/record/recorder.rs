@@ -16,7 +16,7 @@ use crate::record::video::crew;
 use crate::record::{EpisodeEnd, Finished, RecordError, RecordPlan};
 
 /// Maximum bytes of episodes in the channel to the dataset thread, so that the loop continues while
-/// one is compressed.
+/// one is compressed. It has room for one of each environment in any case: they may end together.
 const DATASET_WAITING: u64 = 256 << 20;
 /// Maximum bytes of images in the channel to one video thread. Below it the loop never waits for an
 /// encoder.
@@ -159,7 +159,9 @@ impl Recorder {
             waits: ChannelWaits::default(),
         };
         let images = image_bytes(&plan.env);
-        let depth = |most: u64, least: u64, bytes: u64| (most / bytes).clamp(least, 8192) as usize;
+        let depth = |most: u64, least: u64, bytes: u64| {
+            (most / bytes).clamp(least, least.max(8192)) as usize
+        };
         if let Some(video) = &plan.video {
             let (coders, routes) = crew::start(video, &plan.env, &plan.folder)?;
             for (number, coder) in coders.into_iter().enumerate() {
@@ -175,7 +177,8 @@ impl Recorder {
             let row = ROW_BYTES + if dataset.cameras { images } else { 0 };
             let rows = u64::from(plan.env.max_episode_steps.max(1));
             let run = move |inbox| thread.run(inbox, &outbox);
-            let lane = Lane::spawn("dataset", depth(DATASET_WAITING, 1, rows * row), run)?;
+            let depth = depth(DATASET_WAITING, plan.num_envs as u64, rows * row);
+            let lane = Lane::spawn("dataset", depth, run)?;
             recorder.dataset = Some(lane);
         }
         Ok((recorder, notes))

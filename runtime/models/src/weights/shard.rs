@@ -175,7 +175,8 @@ fn header(file: &mut impl Read, size: u64) -> Result<Vec<u8>, String> {
 fn entries(json: &[u8], size: u64) -> Result<(i64, Entries), String> {
     let broken = |err: serde_json::Error| format!("header: {err}");
     // Deserialisation refuses gaps, overlaps, overflows, and shapes that do not match the byte
-    // ranges. So a name that is there twice leaves a gap, or has the same bytes both times.
+    // ranges. So a name that is there twice leaves a gap, or has the same bytes both times, and the
+    // type and shape that come last.
     let metadata: Metadata = serde_json::from_slice(json).map_err(broken)?;
     let begin = LENGTH + json.len() as u64;
     let described = begin.saturating_add(metadata.data_len() as u64);

@@ -153,7 +153,7 @@ impl Target {
 }
 
 /// Returns the files of a corpus, sorted by name.
-fn inputs(corpus: &str) -> Vec<Vec<u8>> {
+pub fn inputs(corpus: &str) -> Vec<Vec<u8>> {
     let folder = tests().join("hostile/corpus").join(corpus);
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

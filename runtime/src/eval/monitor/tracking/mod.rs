@@ -4,9 +4,9 @@
 //! view ─► points ─┬─► tensorboard ─► event file
 //! report ─► ending ┴─► python: queue ═ rrun_track.py ─► wandb, trackio, mlflow
 //! ```
-//! Only rank 0 has them. Nothing here ends a run or makes it wait, except for a limited time at its
-//! end: what a process does not take yet waits in its queue, and a tracker that fails is reported
-//! once.
+//! Only rank 0 has them. Nothing here ends a run, and what a process does not take yet waits in its queue.
+//! The run waits for a limited time at its end, and before it for nothing but the death of a process
+//! that has failed, which is reported once.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -106,7 +106,7 @@ impl Tracking {
         if let Some(point) = self.points.on(snapshot, now, unix_seconds()) {
             self.log(&point);
         }
-        self.listen(now);
+        self.listen(Duration::ZERO);
         std::mem::take(&mut self.notes)
     }
 
@@ -130,7 +130,7 @@ impl Tracking {
         let (begun, limit) = (now(), self.limit);
         let limit = || if stop.asked() { STOP_LIMIT } else { limit };
         while !self.trackers.is_empty() && begun.elapsed() < limit() {
-            self.listen(now() + TICK);
+            self.listen(TICK / self.trackers.len() as u32);
         }
         self.each(|log, _| match log {
             Log::Python(python) if !python.has_all() => {
@@ -151,11 +151,11 @@ impl Tracking {
         });
     }
 
-    /// Lets the processes of trackers go on until `until`.
-    fn listen(&mut self, until: Instant) {
+    /// Lets the process of each tracker go on for this time.
+    fn listen(&mut self, patience: Duration) {
         self.each(|log, notes| match log {
             Log::Events(_) => Ok(true),
-            Log::Python(python) => python.go_on(until, notes),
+            Log::Python(python) => python.go_on(now() + patience, notes),
         });
     }
 
