@@ -9,8 +9,9 @@ use std::env;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
+use jobs::host::is_loopback;
+
 use crate::plan::LaunchPlan;
-use crate::rendezvous::stores::is_loopback;
 use crate::say;
 
 /// Warns about an unusable host name, if several nodes take part and no interface is set for gloo.

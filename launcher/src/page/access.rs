@@ -5,8 +5,6 @@
 //! rebinding) does not. With a token the browser has to show it, once in the form of the page's door,
 //! from then on by a cookie; programs send `Authorization: Bearer …`.
 
-use std::net::IpAddr;
-
 use jobs::sha256;
 
 use crate::plan::server::PageToken;
@@ -109,8 +107,7 @@ fn is_this_machine(host: &str) -> bool {
         _ => host,
     };
     let address = name.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    is_loopback || name.eq_ignore_ascii_case("localhost")
+    jobs::host::is_loopback(&address.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -28,13 +28,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use jobs::host::is_loopback;
 
 use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::cluster::Inferred;
 use crate::plan::launch::Inputs;
 use crate::plan::{Backend, RendezvousPlan, StorePlan};
-use crate::rendezvous::stores::is_loopback;
 
 /// MASTER_ADDR of the ranks of a single-node launch.
 const LOOPBACK: &str = "127.0.0.1";

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use jobs::host::is_loopback;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep};
 
@@ -219,11 +220,6 @@ fn address_of_client(client: &StoreClient) -> String {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
         _ => LOOPBACK.to_owned(),
     }
-}
-
-/// Returns whether a host is this machine by its loopback address or name.
-pub fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Reads the address that the host has written into its file; `None` if it has not yet.

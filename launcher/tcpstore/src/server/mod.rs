@@ -59,8 +59,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns the scope of a store that all ranks reach under this name: [`Scope::Machine`] if the
-    /// name is one for loopback.
+    /// Returns the scope of a store that all ranks reach under this name: [`Scope::Machine`] if it
+    /// leads to where such a store listens, which other addresses of loopback do not.
     pub fn of(host: &str) -> Scope {
         if ["localhost", "127.0.0.1", "::1"].contains(&host) {
             Scope::Machine
