@@ -14,16 +14,20 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use jobs::host::is_loopback;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::plan::{RendezvousPlan, StorePlan};
 use crate::say;
 use tcpstore::{PortOwner, Scope, ServerHandle, StoreClient, StoreError, StoreServer, authority};
 
+/// Pause between two attempts to listen on a port that nobody listens on, and is refused.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// Interval between two reads of a file that does not lead to a store yet.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Timeout for connecting to a host that has just been heard, or is said to host.
+/// Timeout for connecting to a host that has just been heard, or is said to host, and time in which
+/// [`StoreEndpoint::find`] tries again to host.
 pub const ONE_HOST: Duration = Duration::from_secs(2);
 
 /// The host itself connects over loopback, without name resolution.
@@ -83,7 +87,8 @@ impl StoreEndpoint {
 
     /// Finds the store of an elastic launch, and hosts it if that is this node's task. If this node
     /// only guessed from the name of the endpoint that it should host, and the port is taken,
-    /// another agent of this machine was faster.
+    /// another agent of this machine was faster. If nobody listens there, it tries again for
+    /// [`ONE_HOST`].
     pub async fn find(plan: &RendezvousPlan) -> anyhow::Result<StoreEndpoint> {
         if let Some(path) = &plan.file {
             return StoreEndpoint::by_file(path, plan).await;
@@ -102,13 +107,14 @@ impl StoreEndpoint {
                 store_endpoint => return Ok(store_endpoint?),
             }
             // Linux may refuse both of two that begin to listen at the same time. Nobody would host.
-            let others = TcpStream::connect((plan.host.as_str(), plan.port)).await;
+            // One that hosts listens on all addresses, so the name need not be resolved.
+            let others = timeout(ONE_HOST, TcpStream::connect((LOOPBACK, plan.port))).await;
             let nobody_listens =
-                others.is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
+                matches!(others, Ok(Err(err)) if err.kind() == ErrorKind::ConnectionRefused);
             if !nobody_listens || Instant::now() >= until {
                 return Ok(StoreEndpoint::elsewhere(&plan.host, plan.port));
             }
-            sleep(LOOK).await;
+            sleep(AGAIN).await;
         }
     }
 
