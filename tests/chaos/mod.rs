@@ -48,9 +48,14 @@ fn campaign(runs: u64) {
         .unwrap_or_else(|panic| Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()));
         match &found {
             Ok(()) => eprintln!("run {run}: as undisturbed"),
-            Err(reason) => eprintln!("run {run}: {reason}\n{scenario:#?}"),
+            Err(reason) => eprintln!("run {run} of seed {base}: {reason}\n{scenario:#?}"),
         }
-        violations.extend(found.err().map(|reason| format!("{scenario:?}: {reason}")));
+        let again = format!("RRUN_CHAOS_SEED={base} RRUN_CHAOS_FIRST={run} RRUN_CHAOS_RUNS=1");
+        violations.extend(
+            found
+                .err()
+                .map(|reason| format!("{again}: {scenario:?}: {reason}")),
+        );
     }
     println!("{tally}");
     assert!(violations.is_empty(), "{}", violations.join("\n"));
