@@ -64,12 +64,16 @@ impl LeaseStore {
     pub fn ask(&mut self, op: &LeaseOp) -> Result<LeaseReply, Stop> {
         let until = Deadline::after(LIMIT);
         let is_repeatable = !matches!(op, LeaseOp::Add(LeaseKey::Closed(_), 1..));
+        let mut has_mended = false;
         loop {
             let failed = match request(&self.store, op) {
                 Err(err) if err.is_lost() && is_repeatable => err,
                 reply => return reply.map_err(told),
             };
             tracing::warn!(err = %failed, "connects to the store again");
+            if std::mem::replace(&mut has_mended, true) {
+                rest();
+            }
             loop {
                 if until.left().is_zero() {
                     return Err(told(failed));
