@@ -2,7 +2,7 @@
 
 use rig::run::Given;
 
-use crate::launch::{log, only_entry, ranks};
+use crate::launch::{log, only_entry, ranks, root_cause};
 
 /// Gives a launch of two ranks with their logs in `logs`, and no message about threads on stderr.
 fn logged(words: &str) -> Given {
@@ -21,6 +21,24 @@ fn one_stream_can_be_redirected_by_rank() {
     assert_eq!(log(&ended, "attempt_0/1/stderr.log"), "err1\n");
     let run = only_entry(&ended, "logs");
     assert_eq!(ended.entries(&format!("{run}/attempt_0/0")), ["stdout.log"]);
+}
+
+#[test]
+fn nothing_is_lost_of_a_rank_that_prints_ten_thousand_lines_and_dies() {
+    let ended = logged("-t 1").sh("seq 10000; kill -KILL $$").fails_with(1);
+    let printed = |rank: usize| {
+        let prefix = format!("[default{rank}]:");
+        let lines = ended.stdout.lines();
+        lines
+            .filter_map(|line| line.strip_prefix(&prefix)?.parse().ok())
+            .collect::<Vec<u32>>()
+    };
+    let written = |rank: usize| log(&ended, &format!("attempt_0/{rank}/stdout.log"));
+    // The first rank that dies ends the other one at any point of its output.
+    let first = usize::from(root_cause(&ended).contains("rank      : 1 "));
+    assert_eq!(printed(first), (1..=10_000).collect::<Vec<u32>>());
+    assert_eq!(written(first).lines().count(), 10_000);
+    assert_eq!(printed(1 - first).len(), written(1 - first).lines().count());
 }
 
 #[test]

@@ -52,6 +52,18 @@ fn the_store_of_one_node_listens_on_loopback_alone() {
     }
 }
 
+#[test]
+fn a_store_that_others_are_told_of_listens_everywhere() {
+    let rrun = Given::rrun().words("--master-addr 127.0.0.2 --master-port 0");
+    let ended = rrun.python(LISTENERS).succeeds();
+    let mut digits = ended.stdout.lines().flat_map(str::chars);
+    assert!(
+        digits.next().is_some() && digits.all(|digit| digit == '0'),
+        "{}",
+        ended.stdout
+    );
+}
+
 /// Opens many connections that only send a greeting; then a rank connects and uses the store.
 const FLOOD: &str = r#"
 import os, socket, struct

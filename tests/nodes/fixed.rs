@@ -6,6 +6,20 @@ use crate::nodes::cluster::{Cluster, RECORD};
 use crate::nodes::store;
 
 #[test]
+fn nodes_of_different_size_share_a_world_and_restart_together() {
+    let mut cluster = Cluster::new();
+    let script = format!("[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3; {RECORD}");
+    cluster.fixed(1, "2 --nproc-per-node 2 --max-restarts 1", &script);
+    cluster.fixed(0, "2 --max-restarts 1", &script);
+    let all = cluster.wait_for(3, 3, 1);
+    let places: Vec<(usize, usize)> = all.iter().map(|it| (it.node, it.rank)).collect();
+    assert_eq!(places, [(0, 1), (0, 2), (1, 0)]);
+    let records = cluster.records();
+    assert!(records.iter().all(|it| it.master.starts_with("127.0.0.2:")));
+    cluster.go(&[0, 1]);
+}
+
+#[test]
 fn a_failure_on_one_node_ends_the_others_and_they_say_which() {
     let script = format!("[ $RANK = 1 ] && exit 3; {RECORD}");
     for identical in ["0", "1"] {
