@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use http::Uri;
@@ -176,24 +177,36 @@ impl HealthUrl {
         let wanted = "expected http://HOST[:PORT][/PATH]";
         let wrong = |err: InvalidUri| Refusal::new(format_args!("{err}, {wanted}"));
         let url: Uri = text.parse().map_err(wrong)?;
-        let host = url.host().unwrap_or_default();
-        // A user name is not sent, and the parser takes a port that is no number for none.
-        let (place, port) = match url.port_u16() {
-            Some(port) => (format!("{host}:{port}"), port),
-            None => (host.to_owned(), 80),
+        let place = url.authority().map_or("", |authority| authority.as_str());
+        let is_ipv6 = |(host, _): &(&str, &str)| host.parse::<Ipv6Addr>().is_ok();
+        let (host, port) = match place.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').filter(is_ipv6).unwrap_or_default(),
+            None => place.split_at(place.find(':').unwrap_or(place.len())),
         };
-        let is_whole = url.authority().is_some_and(|given| *given == place);
-        let is_http = url.scheme_str() == Some("http");
-        if !is_http || !is_whole || host.is_empty() || port == 0 {
-            return Err(Refusal::new(wanted));
-        }
-        Ok(Self {
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port,
-            path: url
-                .path_and_query()
-                .map_or("/".to_owned(), ToString::to_string),
-        })
+        let port = match port.strip_prefix(':') {
+            // `parse` alone would accept a sign.
+            Some(digits) if !digits.starts_with('+') => digits.parse().unwrap_or(0),
+            None if port.is_empty() => 80,
+            _ => 0,
+        };
+        // The parser accepts some of them in a path.
+        let is_blank = |letter: char| letter.is_whitespace() || letter.is_control();
+        let reason = if !text.starts_with("http://") {
+            "it does not start with http://, the only supported scheme"
+        } else if text.contains(is_blank) {
+            "it has a blank or a control character"
+        } else if place.contains('@') {
+            "it has a user name, which is not sent"
+        } else if host.is_empty() || host.contains(['[', ']']) {
+            "it has no host, or no IPv6 address in its brackets"
+        } else if port == 0 {
+            "its port is not a number from 1 to 65535"
+        } else {
+            let path = url.path_and_query().map(ToString::to_string);
+            let (host, path) = (host.to_owned(), path.unwrap_or("/".to_owned()));
+            return Ok(Self { host, port, path });
+        };
+        Err(Refusal::new(reason))
     }
 
     /// Returns host and port as they are written in a URL.

@@ -71,9 +71,12 @@ fn a_port_is_named() {
 
 proptest::proptest! {
     #[test]
-    fn any_text_is_a_url_that_reads_back_or_refused(text in "(http://)?[\\PC\\r\\n]{0,30}") {
+    fn any_text_is_a_url_that_reads_back_or_refused(
+        text in "(http://)?([\\PC\\r\\n]{0,30}|[a-z0-9:.%@/?#\\[\\]]{0,12}|\\[[0-9a-f:\\]]{1,12}/?)"
+    ) {
         if let Ok(url) = HealthUrl::parse(&text) {
             proptest::prop_assert!(url.path.starts_with('/') && !url.path.contains(['\r', '\n']));
+            proptest::prop_assert!(!url.host.is_empty() && !url.host.contains(['[', ']', '%']));
             let again = HealthUrl::parse(&Health::Url(url.clone()).to_string());
             proptest::prop_assert_eq!(again, Ok(url));
         }
