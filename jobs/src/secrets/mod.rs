@@ -60,7 +60,8 @@ pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Refu
                 return Err(secret(&place, "write the host without user and password"));
             }
             Some(_) if is_named && is_environment => return Err(secret(&place, &inherited(name))),
-            Some(_) if is_named => {
+            // The key of a planner is refused whatever it is: jobs must not have the field.
+            text if text.is_some() && is_named || name == "api_key" => {
                 let wanted = format!(
                     "put it into an environment variable, and name that in `{name}_env` if there is \
                      such a field; programs inherit the environment of rrun"

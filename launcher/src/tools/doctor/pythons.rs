@@ -8,6 +8,7 @@ use jobs::count::counted;
 use jobs::file::JobFile;
 use jobs::finding::Finding;
 use jobs::rules;
+use jobs::secrets;
 use serde::Deserialize;
 
 use crate::cli::Environment;
@@ -93,8 +94,11 @@ fn needed(
     env: &Environment,
     gpus: usize,
 ) -> Result<(Finding, Vec<NeededPython>), String> {
-    let jobs = JobFile::read(path).map_err(|err| err.to_string())?.jobs;
+    let file = JobFile::read(path).map_err(|err| err.to_string())?;
     let of_file = |reason: String| format!("`{}`: {reason}", path.display());
+    secrets::check(&file.jobs, file.model_server.as_ref())
+        .map_err(|err| of_file(err.to_string()))?;
+    let jobs = file.jobs;
     rules::check(&jobs, path).map_err(|err| err.to_string())?;
     let pythons = missing::pythons(&jobs, env, gpus).map_err(|err| of_file(err.to_string()))?;
     let found = format!(

@@ -6,6 +6,7 @@ use jobs::file::{self, JobFile};
 use jobs::policies::PolicyType;
 use jobs::refusal::Refusal;
 use jobs::rules;
+use jobs::secrets;
 use jobs::sha256;
 use jobs::tree;
 use serde_json::{Map, Value};
@@ -43,6 +44,8 @@ impl Template {
             )));
         }
         let example = JobFile::new(path, String::new(), &example)?;
+        secrets::check(&example.jobs, example.model_server.as_ref())
+            .map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))?;
         rules::check(&example.jobs, path)?;
         Ok(template)
     }
@@ -156,5 +159,13 @@ mod tests {
         let mut unknown = job("a", "gr00t", json!({}));
         unknown["arena_env_args"]["environment"] = "pish".into();
         assert!(text(json!([unknown])).contains("did you mean `push`?"));
+        for key in [json!("s3cret"), json!(7)] {
+            let secret = text(json!([job("a", "gr00t", json!({"api_key": key}))]));
+            let told = "jobs.json`: job 0 (a) field policy_config_dict.api_key contains a secret";
+            assert!(
+                secret.contains(told) && !secret.contains("s3cret"),
+                "{secret}"
+            );
+        }
     }
 }
