@@ -21,6 +21,8 @@ pub struct Activity {
     ranks: BTreeMap<usize, RankActivity>,
     /// The recent rate of episodes.
     pub(crate) rate: RecentRate,
+    /// When a rank last started, and in which launch.
+    last_start: (Moment, Option<String>),
 }
 
 /// What happens in a rank.
@@ -66,17 +68,10 @@ impl Activity {
 
     /// Returns the ranks of the latest launch, by number.
     pub fn ranks(&self) -> impl Iterator<Item = (usize, &RankActivity)> {
-        let launch = self.last_start().and_then(|start| start.launch.as_ref());
+        let (_, launch) = &self.last_start;
         let ranks = self.ranks.iter();
-        let of_launch = ranks.filter(move |(_, rank)| rank.start.launch.as_ref() == launch);
+        let of_launch = ranks.filter(move |(_, rank)| rank.start.launch == *launch);
         of_launch.map(|(rank, activity)| (*rank, activity))
-    }
-
-    /// Returns the last start of any rank. Journals are read one after the other, each from its first
-    /// launch on.
-    fn last_start(&self) -> Option<&RankStart> {
-        let starts = self.ranks.values().map(|rank| &rank.start);
-        starts.max_by_key(|start| Moment::parse(&start.started))
     }
 
     fn started(&mut self, start: &EpisodeStart) {
@@ -128,12 +123,14 @@ impl Activity {
     }
 
     fn rank_started(&mut self, start: &RankStart) {
-        let is_later = |last: &RankStart| {
-            last.launch != start.launch
-                && Moment::parse(&last.started) < Moment::parse(&start.started)
-        };
-        if self.last_start().is_some_and(is_later) {
-            self.rate = RecentRate::default();
+        // Journals are read one after the other, each from its first launch on.
+        let (last, launch) = &self.last_start;
+        let started = Moment::parse(&start.started);
+        if started >= *last {
+            if *launch != start.launch {
+                self.rate = RecentRate::default();
+            }
+            self.last_start = (started, start.launch.clone());
         }
         let rank = RankActivity {
             start: start.clone(),
