@@ -50,7 +50,7 @@ pub(super) fn runs(inputs: &[Input]) -> io::Result<BTreeSet<String>> {
 
 /// Returns the run's part of a journal's name, without what tells diverged copies apart.
 fn run_in_name(path: &Path) -> Option<String> {
-    let run = run_of(path.to_str()?)?.split('_').next()?;
+    let run = run_of(path.file_name()?.to_str()?)?.split('_').next()?;
     Some(run.to_owned())
 }
 

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -367,4 +369,14 @@ proptest! {
             prop_assert_eq!(&place.content(other), &flat, "{}", other);
         }
     }
+}
+
+#[test]
+fn only_the_name_of_a_journal_is_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(&dir.path().join(OsStr::from_bytes(b"\xff")));
+    fs::create_dir_all(folder.journals()).unwrap();
+    fs::write(folder.merge(), "{}").unwrap();
+    fs::write(folder.journals().join("journal_rank0_5f1c.jsonl"), "").unwrap();
+    assert!(!journals::is_run(&folder).unwrap());
 }
