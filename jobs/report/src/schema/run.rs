@@ -29,7 +29,8 @@ pub struct RunReport {
     pub argv: Vec<String>,
     /// State of the folder that the run was begun in, if that folder was under git.
     pub git: Option<Git>,
-    /// Number of ranks of the last launch that had something to do.
+    /// Number of ranks of the last launch that had something to do; of a merge, the largest one of
+    /// its runs.
     pub world_size: usize,
     /// Host names.
     pub hosts: Vec<String>,

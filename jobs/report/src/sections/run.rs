@@ -21,7 +21,7 @@ use crate::sections::per_job::distinct;
 /// Returns when and where the run took place, and how its report was made.
 pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
     let starts = || merged.starts();
-    let last = starts().max_by_key(|start| Moment::parse(&start.started));
+    let last = last_start(&merged.state.events);
     let gpu = |start: &RankStart| {
         Some(GpuReport {
             host: start.host.clone(),
@@ -48,6 +48,20 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
         stopped: context.stopped,
         rrun: env!("CARGO_PKG_VERSION").to_owned(),
     }
+}
+
+/// Returns the last start, but not of a run that was merged into this one: whose rank started last
+/// says nothing about the others.
+fn last_start(events: &[Events]) -> Option<&RankStart> {
+    let is_own = |events: &&Events| run_of(&events.journal).is_none();
+    let lives = events.iter().filter(is_own).flat_map(|own| &own.lives);
+    let starts = || lives.clone().map(|life| &life.start);
+    let time = |start: &&RankStart| Moment::parse(&start.started);
+    let last = starts().max_by_key(time)?;
+    // The clocks of machines may differ by more than a restart takes.
+    let of_launch = starts().filter(|one| one.launch.is_some() && one.launch == last.launch);
+    let place = |start: &&RankStart| (start.restart, start.round, time(start));
+    of_launch.max_by_key(place).or(Some(last))
 }
 
 /// Returns the starts of the lowest rank, without the restarts by its launcher; in a merged folder

@@ -372,6 +372,23 @@ proptest! {
 }
 
 #[test]
+fn a_merge_has_as_many_ranks_as_its_largest_run_whichever_started_last() {
+    let folders = MergeFolders::new();
+    for (name, world_size) in [("large", 8), ("small", 4)] {
+        let mut run = folders.run(name, &[job("a")]);
+        run.plan.world_size = world_size;
+        run.save();
+        run.rank(
+            usize::from(name == "small"),
+            &[("a", world_size as u64 - 4, 5)],
+        );
+    }
+    let report = folders.merge(&["large", "small"], "merged").unwrap();
+    let sizes = (report.run.world_size, report.config.world_size_at_start);
+    assert_eq!(sizes, (8, 8), "it did not change");
+}
+
+#[test]
 fn only_the_name_of_a_journal_is_text() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(&dir.path().join(OsStr::from_bytes(b"\xff")));
