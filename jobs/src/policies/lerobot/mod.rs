@@ -33,9 +33,12 @@ pub struct LerobotCheckpoint {
     /// lerobot's name of the policy: `act`, `diffusion`, `smolvla` and so on.
     r#type: String,
     #[serde(default)]
-    input_features: BTreeMap<String, CheckpointFeature>,
+    input_features: Map<String, Value>,
     #[serde(default)]
-    output_features: BTreeMap<String, CheckpointFeature>,
+    output_features: Map<String, Value>,
+    /// Both, read once the policy is known to be one that can be evaluated.
+    #[serde(skip)]
+    features: [BTreeMap<String, CheckpointFeature>; 2],
     #[serde(default)]
     use_peft: bool,
     chunk_size: Option<usize>,
@@ -48,7 +51,7 @@ pub struct LerobotCheckpoint {
 
 /// An input or output of a checkpoint, which has it by its name, such as `observation.images.top`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(expecting = "a feature with type and shape")]
+#[serde(expecting = "an object")]
 pub struct CheckpointFeature {
     /// What it is.
     #[serde(rename = "type")]
@@ -82,13 +85,16 @@ impl LerobotCheckpoint {
         let refuse = |reason: String| of_file(&path, reason);
         let text = files::read(&path, LARGEST_CONFIG)
             .map_err(|err| refuse(format!("{err}; a checkpoint of LeRobot has this file")))?;
-        let checkpoint: Self = serde_json::from_slice(&text).map_err(|err| {
+        let mut checkpoint: Self = serde_json::from_slice(&text).map_err(|err| {
             refuse(format!(
                 "this is no configuration of a LeRobot policy: {err}"
             ))
         })?;
         checkpoint.check().map_err(refuse)?;
         look_for_files(folder)?;
+        let entries = [&checkpoint.input_features, &checkpoint.output_features];
+        let [inputs, outputs] = entries.map(|entries| features(entries).map_err(refuse));
+        checkpoint.features = [inputs?, outputs?];
         Ok(checkpoint)
     }
 
@@ -109,14 +115,14 @@ impl LerobotCheckpoint {
 
     /// Returns the inputs of a kind, by name.
     pub fn inputs_of(&self, kind: FeatureKind) -> impl Iterator<Item = (&str, &CheckpointFeature)> {
-        let inputs = self.input_features.iter();
+        let inputs = self.features[0].iter();
         let inputs = inputs.map(|(name, input)| (name.as_str(), input));
         inputs.filter(move |(_, input)| input.kind == kind)
     }
 
     /// Returns the number of components of an action, if the file says it.
     pub fn action_size(&self) -> Option<usize> {
-        let action = self.output_features.get("action")?;
+        let action = self.features[1].get("action")?;
         action.shape.first().copied()
     }
 
@@ -153,6 +159,20 @@ impl LerobotCheckpoint {
             _ => self.chunk_size,
         }
     }
+}
+
+/// Reads features. A shape has a number of values that fits into `usize`.
+fn features(entries: &Map<String, Value>) -> Result<BTreeMap<String, CheckpointFeature>, String> {
+    let feature = |(name, entry): (&String, &Value)| {
+        let wrong = |why: String| format!("feature `{name}` has no type and shape: {why}");
+        let feature =
+            CheckpointFeature::deserialize(entry).map_err(|err| wrong(err.to_string()))?;
+        let product = |length: usize, size: &usize| length.checked_mul(*size);
+        let length = feature.shape.iter().try_fold(1, product);
+        length.ok_or_else(|| wrong("its shape is too large".to_owned()))?;
+        Ok((name.clone(), feature))
+    };
+    entries.iter().map(feature).collect()
 }
 
 /// Looks for the processors of a checkpoint.
