@@ -156,7 +156,14 @@ impl SuiteRow {
                 chosen.insert(task);
                 continue;
             }
-            let Ok(numbers) = word.parse::<Numbers>() else {
+            let last = self.tasks.len() - 1;
+            let numbers = word.parse::<Numbers>().ok();
+            if let Some(numbers) = numbers.filter(|numbers| numbers.last() <= last as u64) {
+                chosen.extend(numbers.iter().map(|number| number as usize));
+                continue;
+            }
+            let is_number = |letter: char| letter.is_ascii_digit() || letter == '-';
+            if word.is_empty() || !word.chars().all(is_number) {
                 let known: Vec<_> = self.tasks.iter().map(String::as_str).collect();
                 return Err(Refusal::unknown(
                     format_args!("`{name}`"),
@@ -164,14 +171,10 @@ impl SuiteRow {
                     word,
                     &known,
                 ));
-            };
-            let last = self.tasks.len() - 1;
-            if numbers.last() > last as u64 {
-                return Err(Refusal::new(format_args!(
-                    "`{name}` has no task {word}: expected 0 to {last}"
-                )));
             }
-            chosen.extend(numbers.iter().map(|number| number as usize));
+            return Err(Refusal::new(format_args!(
+                "`{name}` has no task {word}: expected numbers or ranges from 0 to {last}"
+            )));
         }
         Ok(chosen.into_iter().collect())
     }
