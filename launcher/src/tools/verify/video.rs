@@ -8,7 +8,7 @@
 //! Frames are not decoded.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -20,6 +20,9 @@ const LARGEST_TABLE: u64 = 1 << 28;
 
 /// Deepest nesting of boxes: `moov trak mdia minf stbl stsz`, with a margin.
 const DEPTH: usize = 16;
+
+/// Most boxes of a file; a closed one has a few dozen, a fragment has ten.
+const MOST_BOXES: u32 = 1 << 20;
 
 /// Boxes that contain other boxes, on the way to those that count frames.
 const CONTAINERS: [&[u8; 4]; 7] = [
@@ -37,6 +40,7 @@ struct BoxSizes {
     /// Bytes after the last complete box.
     cut: u64,
     has_header: bool,
+    boxes: u32,
 }
 
 /// Compares a file with the episodes that it should contain.
@@ -121,24 +125,29 @@ impl BoxSizes {
             if at == 0 && name != *b"ftyp" {
                 return Err(broken("it does not start like an mp4 file".to_owned()));
             }
+            self.boxes += 1;
+            if self.boxes > MOST_BOXES {
+                return Err(broken(format!("it has more than {MOST_BOXES} boxes")));
+            }
             self.has_header |= name == *b"moov";
             match &name {
                 b"mdat" => self.media = self.media.saturating_add(next - body),
                 // Version and flags, the size of all frames or 0, their number; then the size of
                 // each.
-                b"stsz" => match words(file, body, next)?[..] {
-                    [_, 0, many, ref sizes @ ..] => {
-                        let sizes = sizes.get(..many as usize).ok_or_else(cut_off)?;
-                        let sizes = sizes.iter().copied().map(u64::from);
-                        self.list(many, sizes.sum());
+                b"stsz" => {
+                    let mut word = words(file, body, next)?;
+                    let [_, one, many] = [word()?, word()?, word()?];
+                    let mut bytes = u64::from(one) * u64::from(many);
+                    for _ in (0..many).filter(|_| one == 0) {
+                        bytes += u64::from(word()?);
                     }
-                    [_, one, many, ..] => self.list(many, u64::from(one) * u64::from(many)),
-                    _ => return Err(cut_off()),
-                },
-                b"trun" => match words(file, body, next.min(body + 8))?[..] {
-                    [_, many] => self.list(many, 0),
-                    _ => return Err(cut_off()),
-                },
+                    self.list(many, bytes);
+                }
+                b"trun" => {
+                    let mut word = words(file, body, next.min(body + 8))?;
+                    let [_, many] = [word()?, word()?];
+                    self.list(many, 0);
+                }
                 name if CONTAINERS.contains(&name) && self.add(file, body, next, depth)? < next => {
                     let name = name.escape_ascii();
                     return Err(broken(format!("its `{name}` is cut off")));
@@ -182,23 +191,27 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
     Ok((length <= end - at).then(|| (name, at + head, at + length)))
 }
 
-/// Reads the words of a table.
-fn words(file: &File, from: u64, to: u64) -> io::Result<Vec<u32>> {
+/// Returns a reader of the words of a table, one after the other.
+fn words(mut file: &File, from: u64, to: u64) -> io::Result<impl FnMut() -> io::Result<u32>> {
     if to - from > LARGEST_TABLE {
         return Err(broken("a table of its pictures is too large".to_owned()));
     }
-    let mut bytes = vec![0; (to - from) as usize];
-    file.read_exact_at(&mut bytes, from)?;
-    let (words, _) = bytes.as_chunks::<4>();
-    Ok(words.iter().map(|word| u32::from_be_bytes(*word)).collect())
+    file.seek(SeekFrom::Start(from))?;
+    let mut table = BufReader::new(file.take(to - from));
+    Ok(move || {
+        let mut word = [0; 4];
+        table
+            .read_exact(&mut word)
+            .map_err(|err| match err.kind() {
+                ErrorKind::UnexpectedEof => broken("a table of its pictures is cut off".to_owned()),
+                _ => err,
+            })?;
+        Ok(u32::from_be_bytes(word))
+    })
 }
 
 fn broken(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-fn cut_off() -> io::Error {
-    broken("a table of its pictures is cut off".to_owned())
+    io::Error::new(ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
@@ -306,6 +319,28 @@ mod tests {
             told,
             ["cannot be read: its boxes lie too deep within each other"]
         );
+    }
+
+    #[test]
+    fn a_file_of_boxes_without_end_is_refused() {
+        let body = boxed(b"free", b"").repeat(MOST_BOXES as usize);
+        let told = checked(
+            &[boxed(b"ftyp", b"isom"), boxed(b"moov", &body)].concat(),
+            &[],
+        );
+        assert_eq!(
+            told.wrong,
+            ["cannot be read: it has more than 1048576 boxes"]
+        );
+    }
+
+    #[test]
+    fn a_table_that_ends_before_its_last_size_is_refused() {
+        for sizes in [&[0, 0, 3, 7, 7][..], &[0, 0], &[]] {
+            let moov = boxed(b"moov", &boxed(b"stsz", &words(sizes)));
+            let told = checked(&[boxed(b"ftyp", b"isom"), moov].concat(), &[]).wrong;
+            assert_eq!(told, ["cannot be read: a table of its pictures is cut off"]);
+        }
     }
 
     #[test]
