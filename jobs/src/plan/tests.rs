@@ -193,15 +193,26 @@ mod checked {
     }
 
     #[test]
-    fn a_plan_of_an_older_version_is_refused_in_a_sentence() {
-        let (dir, folder) = folder();
-        std::fs::write(folder.plan(), include_str!("older.json")).unwrap();
-        let wanted = format!(
-            "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/4`; choose \
-             another --output",
-            dir.path().display()
-        );
-        assert_eq!(told(&folder), wanted);
+    fn a_plan_of_another_version_is_refused_in_a_sentence_and_not_replaced() {
+        let mut newer = json!(plan("1", 3));
+        newer["schema"] = json!("rrun/plan/9");
+        let plans = [
+            (1, include_str!("older.json").to_owned()),
+            (9, newer.to_string()),
+        ];
+        for (version, text) in plans {
+            let (dir, folder) = folder();
+            std::fs::write(folder.plan(), &text).unwrap();
+            let wanted = format!(
+                "run folder `{}` has a plan of schema `rrun/plan/{version}`, expected \
+                 `rrun/plan/4`; choose another --output",
+                dir.path().display()
+            );
+            assert_eq!(told(&folder), wanted);
+            let settled = plan("1", 4).settle(&folder, true);
+            assert_eq!(settled.unwrap_err().to_string(), wanted);
+            assert_eq!(std::fs::read_to_string(folder.plan()).unwrap(), text);
+        }
     }
 
     #[test]
