@@ -44,7 +44,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
         .map(|word| word.to_str().unwrap_or_default())
         .collect();
     match words[..] {
-        ["libraries", launcher] => answer("rrun-rank", "", || Ok(loaded(launcher))),
+        ["libraries", launcher] => answer("rrun-rank", INSTALL_TORCH, || Ok(loaded(launcher))),
         ["cuda"] => answer("CUDA", CUDA_HELP, computed),
         ["egl"] => answer("EGL", INSTALL_EGL, drawn),
         ["nccl"] => answer("NCCL", NCCL_HELP, lead),
@@ -95,8 +95,9 @@ fn joined(numbers: [&str; 3]) -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "rrun-rank: expected `{PROBE} QUESTION`, one of libraries VERSION, cuda, nccl, egl; \
-         `rrun doctor` asks them"
+        "rrun-rank {}: expected `{PROBE} QUESTION`, one of libraries VERSION, cuda, nccl, egl; \
+         `rrun doctor` asks them",
+        env!("CARGO_PKG_VERSION")
     );
     ExitCode::from(2)
 }

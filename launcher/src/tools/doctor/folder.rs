@@ -18,6 +18,9 @@ use crate::tools::doctor::check::now;
 /// Name of the first finding.
 const NAME: &str = "output folder";
 
+/// linux/magic.h; not in libc.
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+
 /// Below this, nothing can be recorded.
 const LEAST: u64 = 64 << 20;
 
@@ -72,7 +75,7 @@ fn not_writable(output: &Path, existing: &Path, err: &io::Error) -> Finding {
 fn writable(output: &Path, existing: &Path, kind: Option<FsType>) -> Finding {
     let found = format!("{} can be written", place(output, existing));
     match kind {
-        Some(TMPFS_MAGIC) => {
+        Some(TMPFS_MAGIC | RAMFS_MAGIC) => {
             let remedy = "choose another --output for results that are to last";
             let found = format!("{found}: it takes memory, and is lost at a reboot");
             Finding::warning(NAME, found, remedy)
@@ -229,6 +232,7 @@ mod tests {
             ),
             (on(None), Grade::Ok, there),
             (on(Some(TMPFS_MAGIC)), Grade::Warning, ""),
+            (on(Some(RAMFS_MAGIC)), Grade::Warning, ""),
             (on(Some(OVERLAYFS_SUPER_MAGIC)), Grade::Note, ""),
             (locks(Ok(())), Grade::Ok, ""),
             (synced(3), Grade::Ok, "a line is synced in 3.0 ms"),

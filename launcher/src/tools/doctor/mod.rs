@@ -53,7 +53,7 @@ const QUICK: [(&str, Examine); 6] = [
 /// Checks that start programs.
 const SLOW: [(&str, Examine); 2] = [("rrun-rank", rank::examine), ("Python", pythons::examine)];
 
-/// Check this machine: GPUs, libraries, rendering, disk, limits, simulators, cluster.
+/// Check this machine: GPUs, libraries, rendering, disk, limits, simulators.
 ///
 /// Prints one line per check: `ok`, `note` (good to know), `warning` (works, but badly) or `failed`
 /// (will not work), with what to do. Writes a small test file into the output folder, and removes it.

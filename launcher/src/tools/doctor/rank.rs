@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use jobs::finding::{Finding, PROBE};
+use jobs::finding::{Finding, Grade, PROBE};
 use jobs::installed::INSTALL_TORCH;
 
 use crate::installed::rank_binary;
@@ -29,7 +29,7 @@ const QUESTIONS: [(&str, &str, usize); 3] =
 /// Why there is no answer, and what to do, if that follows from it.
 type Unanswered = (String, Option<&'static str>);
 
-/// Examines whether the rank binary is there and finds its libraries, and then what it can do.
+/// Examines whether the rank binary is there and finds its libraries, and if so what it can do.
 pub(super) fn examine(site: &Site) -> Vec<Finding> {
     let binary = match rank_binary(&site.node.executable) {
         Ok(binary) => binary,
@@ -46,6 +46,9 @@ pub(super) fn examine(site: &Site) -> Vec<Finding> {
             return vec![Finding::failed(NAME, found, remedy.unwrap_or(INSTALL))];
         }
     };
+    if libraries.iter().any(|one| one.grade == Grade::Failed) {
+        return libraries;
+    }
     let gpus = site.visible_gpus();
     let questions = QUESTIONS.into_iter().filter(|(.., least)| gpus >= *least);
     let abilities = at_once(&questions.collect::<Vec<_>>(), |&(name, question, _)| {
@@ -109,7 +112,10 @@ fn explained(ended: &EndedProgram) -> Unanswered {
     }
     let last = stderr.lines().rfind(|line| !line.trim().is_empty());
     let last = last.map_or_else(String::new, |line| format!(": {line}"));
-    (format!("it ended with {}{last}", ended.status), None)
+    let (status, own) = (ended.status, env!("CARGO_PKG_VERSION"));
+    // Perhaps it is of another version, which its usage names.
+    let found = format!("it ended with {status} and no answer for rrun {own}{last}");
+    (found, None)
 }
 
 /// Returns the library that the dynamic loader has not found.
@@ -157,6 +163,7 @@ mod tests {
             (127 << 8, symbol, "", torch),
             (1 << 8, system, "the system is too old", None),
             (4, "", "the CPU lacks an instruction that it needs", None),
+            (2 << 8, "", "it ended with exit status: 2 and no", None),
             (11, "first\nlast\n\n", "it ended with signal: 11", None),
         ] {
             let (reason, to_do) = read(&ended(status, "", stderr)).unwrap_err();
