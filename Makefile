@@ -78,6 +78,7 @@ conformance:
 
 bench:
 	@./setup.sh test
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps PyOpenGL==3.1.10 # mujoco.Renderer
 	$(CARGO) build --release --locked --workspace
 	.venv/bin/python benches/run.py
 

@@ -60,8 +60,8 @@ pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Refu
                 return Err(secret(&place, "write the host without user and password"));
             }
             Some(_) if is_named && is_environment => return Err(secret(&place, &inherited(name))),
-            // The key of a planner is refused whatever it is: jobs must not have the field.
-            text if text.is_some() && is_named || name == "api_key" => {
+            // The key of a planner may be a number.
+            text if text.is_some() && is_named || name == "api_key" && value.is_number() => {
                 let wanted = format!(
                     "put it into an environment variable, and name that in `{name}_env` if there is \
                      such a field; programs inherit the environment of rrun"
