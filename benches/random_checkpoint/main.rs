@@ -158,8 +158,8 @@ fn write_tensors(out: &Path, specs: &[Spec], kind: Kind, seed: i64) -> Result<()
     Ok(())
 }
 
-/// Unlike initial weights of a training, biases are not 0 and norms are not 1, so that every part of
-/// the network affects the result.
+/// Unlike initial weights of a training, biases are not 0 and norms are not 1, so that every part
+/// of the network affects the result.
 fn random_tensor(name: &str, shape: &[i64], kind: Kind) -> Tensor {
     let normal = Tensor::randn(shape, (Kind::Float, Device::Cpu));
     let tensor = match name.rsplit('.').next() {

@@ -1,5 +1,5 @@
-//! What `rrun doctor` finds, one line each. Only the rank binary has libtorch, MuJoCo and CUDA, so it
-//! answers questions about them.
+//! What `rrun doctor` finds, one line each. Only the rank binary has libtorch, MuJoCo and CUDA, so
+//! it answers questions about them.
 //!
 //! `rrun-rank probe egl` prints its findings on standard output, as one line of JSON. Anything else
 //! there belongs to libraries.

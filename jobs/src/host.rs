@@ -1,4 +1,5 @@
-//! The name of the machine on which this process runs, and the names by which only it reaches itself.
+//! The name of the machine on which this process runs, and the names by which only it reaches
+//! itself.
 
 use std::net::IpAddr;
 

@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
-/// Returns `text` with `$name` and `${name}` replaced by the `value` of the name, and `$$` by `$`, as
+/// Returns `text` with `$name` and `${name}` replaced by the `value` of the name, and `$$` by `$`,
+/// as
 /// `safe_substitute` does. Any other dollar, and a name without a value, are kept.
 pub fn substitute(text: &OsStr, value: impl Fn(&[u8]) -> Option<String>) -> OsString {
     let mut out = Vec::with_capacity(text.len());

@@ -1,6 +1,6 @@
 //! `rrun-rank probe QUESTION`: answers a question of `rrun doctor` about this machine, because only
-//! the rank binary has libtorch, MuJoCo and CUDA. The answer is what was found, see [`jobs::finding`];
-//! each question has a process of its own, which may hang or crash.
+//! the rank binary has libtorch, MuJoCo and CUDA. The answer is what was found, see
+//! [`jobs::finding`]; each question has a process of its own, which may hang or crash.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -102,7 +102,8 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Returns the libraries of this process, without CUDA's. `launcher` is the version of the launcher.
+/// Returns the libraries of this process, without CUDA's. `launcher` is the version of the
+/// launcher.
 fn loaded(launcher: &str) -> Vec<Finding> {
     let versions = versions();
     let version = |name: &str| versions.get(name).map_or("", String::as_str);

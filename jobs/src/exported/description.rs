@@ -77,7 +77,7 @@ pub struct Output {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Input {
-    /// Pictures.
+    /// Pictures of one camera or several.
     Cameras(Cameras),
     /// State vectors, one after the other: `float32 [B, sum of sizes]`.
     State {

@@ -113,7 +113,8 @@ pub enum LaunchEnd {
     /// A rank failed and had no restart left.
     Failed,
     /// No rank of this node has failed, but the launch lacks something: it has failed on another
-    /// node, that node was stopped or lost, or a user left out a part of the evaluation on its page.
+    /// node, that node was stopped or lost, or a user left out a part of the evaluation on its
+    /// page.
     Incomplete,
     /// A rank could not be started.
     NotStarted,

@@ -148,8 +148,8 @@ struct Front {
     ranks: UnixListener,
     balancer: Balancer,
     /// The links to the ranks that are ready: Unix sockets with connections one way and closed
-    /// connections the other. A rank sends its local rank as a little-endian `u32`, then one byte for
-    /// each connection that it got here and that is closed. It receives one byte with each.
+    /// connections the other. A rank sends its local rank as a little-endian `u32`, then one byte
+    /// for each connection that it got here and that is closed. It receives one byte with each.
     links: BTreeMap<LinkId, OwnedWriteHalf>,
     /// A connection that no rank could take yet.
     held: Option<std::net::TcpStream>,
@@ -262,8 +262,8 @@ async fn follow(link: LinkId, stream: UnixStream, news: mpsc::Sender<(LinkId, Ne
 /// Passes a connection on by a link without waiting.
 ///
 /// # Errors
-/// Returns `WouldBlock` if the rank has too many connections to take, and the system's error if it is
-/// gone.
+/// Returns `WouldBlock` if the rank has too many connections to take, and the system's error if it
+/// is gone.
 fn pass_on(link: &OwnedWriteHalf, connection: &std::net::TcpStream) -> io::Result<()> {
     let stream: &UnixStream = link.as_ref();
     stream.try_io(Interest::WRITABLE, || {

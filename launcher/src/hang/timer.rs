@@ -384,8 +384,8 @@ mod tests {
         }
     }
 
-    /// Plays lines of ranks, and `at SECONDS`, which tells what has expired by then and when the next
-    /// timer does.
+    /// Plays lines of ranks, and `at SECONDS`, which tells what has expired by then and when the
+    /// next timer does.
     fn played(lines: &str) -> String {
         let (mut timers, mut told) = (Timers::default(), String::new());
         for line in lines.lines() {

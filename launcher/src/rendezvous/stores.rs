@@ -106,8 +106,8 @@ impl StoreEndpoint {
                 Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => {}
                 store_endpoint => return Ok(store_endpoint?),
             }
-            // Linux may refuse both of two that begin to listen at the same time. Nobody would host.
-            // One that hosts listens on all addresses, so the name need not be resolved.
+            // Linux may refuse both of two that begin to listen at the same time. Nobody would
+            // host. One that hosts listens on all addresses, so the name need not be resolved.
             let others = timeout(ONE_HOST, TcpStream::connect((LOOPBACK, plan.port))).await;
             let nobody_listens =
                 matches!(others, Ok(Err(err)) if err.kind() == ErrorKind::ConnectionRefused);

@@ -10,8 +10,8 @@ use tokenizers::Tokenizer;
 
 use crate::error::{in_file, not_json, refuse};
 
-/// A tokenizer. The crate panics on some files that are not tokenizers, especially on those that are
-/// not even JSON, and on some texts.
+/// A tokenizer. The crate panics on some files that are not tokenizers, especially on those that
+/// are not even JSON, and on some texts.
 #[derive(Debug)]
 pub struct TextTokenizer {
     tokenizer: Tokenizer,

@@ -71,7 +71,8 @@ impl Storm {
     }
 }
 
-/// Returns whether there was something to do it to. A launcher that is killed stays down for a while.
+/// Returns whether there was something to do it to. A launcher that is killed stays down for a
+/// while.
 fn inject((blow, victim, which): (Blow, Victim, u64), nodes: &mut Nodes) -> bool {
     let launchers = nodes.up().into_iter().map(|running| running.pid());
     let pids: Vec<i32> = match (blow, victim) {

@@ -132,9 +132,9 @@ fn keep(parts: &mut Vec<PathBuf>, part: PathBuf) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a journal has all lines of another one of the same rank and run. Of journals with
-/// the same lines, with paths in other folders, the smaller text replaces the larger one, so that the
-/// result does not depend on the order.
+/// Returns whether a journal has all lines of another one of the same rank and run. Of journals
+/// with the same lines, with paths in other folders, the smaller text replaces the larger one, so
+/// that the result does not depend on the order.
 fn replaces(a: &Path, b: &Path) -> io::Result<bool> {
     let [mut a_lines, mut b_lines] = [
         BufReader::new(File::open(a)?),

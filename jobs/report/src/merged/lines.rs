@@ -63,9 +63,9 @@ impl JobLines {
     }
 }
 
-/// Returns which of two records of an episode counts, see [`counts_instead`]; identical lines are one
-/// record. If the times are equal, the texts decide, so that the order in which journals are read does
-/// not matter.
+/// Returns which of two records of an episode counts, see [`counts_instead`]; identical lines are
+/// one record. If the times are equal, the texts decide, so that the order in which journals are
+/// read does not matter.
 fn counted([a, b]: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<EpisodeRecord> {
     let a_line = reader.line(a.place)?.to_vec();
     let b_line = reader.line(b.place)?;

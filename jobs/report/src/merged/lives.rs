@@ -108,8 +108,8 @@ impl Events {
         self.last = self.last.max(moment);
     }
 
-    /// Builds the lives, after lines were added. A life that goes on, because its journal is held or
-    /// its launch is alive elsewhere, lasts until `now`, otherwise to the last line.
+    /// Builds the lives, after lines were added. A life that goes on, because its journal is held
+    /// or its launch is alive elsewhere, lasts until `now`, otherwise to the last line.
     pub(crate) fn settle(&mut self, is_held: bool, journals: &Journals, now: Option<Moment>) {
         self.reopen();
         let seen = self.last;

@@ -63,7 +63,8 @@ fn moment(line: &[u8]) -> Option<Moment> {
 }
 
 /// Parses the lines of a piece of the journal `source`. Lines that mark the start of an episode are
-/// half of all lines and say only what is under way, so they are parsed only for who watches the run.
+/// half of all lines and say only what is under way, so they are parsed only for who watches the
+/// run.
 pub(crate) fn scan(
     piece: &JournalPiece,
     source: u32,

@@ -139,8 +139,9 @@ fn nothing_comes_from_elsewhere() {
     }
 }
 
-/// Returns rows, columns, and jobs and episodes of the cells of a table of jobs, of which each has two
-/// episodes. A job has an environment, and unless they are empty an instruction and a policy's path.
+/// Returns rows, columns, and jobs and episodes of the cells of a table of jobs, of which each has
+/// two episodes. A job has an environment, and unless they are empty an instruction and a policy's
+/// path.
 fn grid(jobs: &[[&str; 3]]) -> String {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let of = |(index, [environment, instruction, path]): (usize, &[&str; 3])| {

@@ -64,8 +64,8 @@ impl Merged {
     }
 }
 
-/// Fills in the lists of a report that has its jobs: what is missing, ran twice, broke, was not solved
-/// or was lost.
+/// Fills in the lists of a report that has its jobs: what is missing, ran twice, broke, was not
+/// solved or was lost.
 pub(crate) fn fill(merged: &Merged, report: &mut Report) -> io::Result<()> {
     for job in &merged.plan.jobs {
         let missing = merged.missing_of(job);

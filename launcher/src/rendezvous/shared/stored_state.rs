@@ -59,8 +59,8 @@ impl SharedRendezvous<'_> {
         self.take(&text)
     }
 
-    /// Writes a state in place of `found`, and rings its bell. Returns the value after that if it is
-    /// another one.
+    /// Writes a state in place of `found`, and rings its bell. Returns the value after that if it
+    /// is another one.
     async fn replace(
         &mut self,
         found: &[u8],

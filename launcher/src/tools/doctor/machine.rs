@@ -1,5 +1,5 @@
-//! Checks of the machine and its limits, which only read files of the kernel. Each judges what it is
-//! given, so that it is tested without the machine.
+//! Checks of the machine and its limits, which only read files of the kernel. Each judges what it
+//! is given, so that it is tested without the machine.
 
 use std::fs;
 use std::path::Path;

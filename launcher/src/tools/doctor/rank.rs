@@ -21,8 +21,8 @@ const NAME: &str = "rrun-rank";
 const INSTALL: &str = "install rrun again with pip, or build it with `make`; rrun and rrun-rank stay \
                        in one folder";
 
-/// The questions after that for the libraries, each with the name of its finding, and the fewest GPUs
-/// with which it is asked.
+/// The questions after that for the libraries, each with the name of its finding, and the fewest
+/// GPUs with which it is asked.
 const QUESTIONS: [(&str, &str, usize); 3] =
     [("CUDA", "cuda", 1), ("NCCL", "nccl", 2), ("EGL", "egl", 0)];
 

@@ -141,8 +141,8 @@ fn step_of(name: &str) -> Option<u64> {
 
 /// Returns whether a name fits a pattern, in which `*` stands for any letters and `?` for one.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The place behind the last `*`, and how much of the name it stands for so far. What came before
-    // need not be tried again, so that the time is bounded whatever the number of stars.
+    // The place behind the last `*`, and how much of the name it stands for so far. What came
+    // before need not be tried again, so that the time is bounded whatever the number of stars.
     let (mut at, mut from, mut back) = (0, 0, None);
     while from < name.len() {
         match pattern.get(at) {

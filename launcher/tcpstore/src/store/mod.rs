@@ -201,8 +201,8 @@ impl Store {
     /// needs a request for each 1 024 keys.
     ///
     /// # Errors
-    /// Returns an error if the store is lost. Torch's server without libuv, which is not its default,
-    /// closes the connection if a key has no value.
+    /// Returns an error if the store is lost. Torch's server without libuv, which is not its
+    /// default, closes the connection if a key has no value.
     pub fn multi_get<S: AsRef<str>>(&self, keys: &[S]) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut values = Vec::with_capacity(keys.len());
         for part in keys.chunks(AT_ONCE) {

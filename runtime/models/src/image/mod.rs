@@ -4,8 +4,8 @@
 //! picture ─► square ─► geometry (area or bilinear) ─► size rule (bicubic) ─► patches, as bytes
 //! ```
 //!
-//! All steps work on bytes and give the same bytes as the reference (OpenCV for `area`, ATen for the
-//! other two); the network's device normalises them. Pictures are independent of each other:
+//! All steps work on bytes and give the same bytes as the reference (OpenCV for `area`, ATen for
+//! the other two); the network's device normalises them. Pictures are independent of each other:
 //! [`PictureProcessor::prepare`] processes many at the same time.
 
 mod area;

@@ -108,8 +108,8 @@ impl SizeRule {
 
 /// Writes the patches of a picture, whose edges are multiples of a token's.
 ///
-/// The order is: tokens row by row, the 2 × 2 patches of a token row by row, and in a patch channel,
-/// row, column.
+/// The order is: tokens row by row, the 2 × 2 patches of a token row by row, and in a patch
+/// channel, row, column.
 pub(super) fn cut(image: &Image, out: &mut [u8]) {
     let columns = image.width / (PATCH * MERGE);
     for (index, patch) in out.chunks_exact_mut(BYTES).enumerate() {

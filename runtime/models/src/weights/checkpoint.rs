@@ -112,9 +112,9 @@ impl Checkpoint {
     }
 }
 
-/// `model.safetensors.index.json`: the tensors with the names of their files. Of a name that is there
-/// twice, the last counts. If other names are in the first one's file, that file is refused for what
-/// it has without a name.
+/// `model.safetensors.index.json`: the tensors with the names of their files. Of a name that is
+/// there twice, the last counts. If other names are in the first one's file, that file is refused
+/// for what it has without a name.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,

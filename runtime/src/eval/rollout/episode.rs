@@ -14,7 +14,8 @@ use crate::record::EpisodeEnd;
 
 /// A running episode.
 pub struct LiveEpisode {
-    /// Its journal line as far as it is known: its number, and what its steps and inferences add to.
+    /// Its journal line as far as it is known: its number, and what its steps and inferences add
+    /// to.
     pub line: Episode,
     /// The actions that the policy has chosen.
     pub actions: ActionQueue,

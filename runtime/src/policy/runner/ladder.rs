@@ -39,8 +39,8 @@ impl Ladder {
         self.limit.unwrap_or(usize::MAX).max(1)
     }
 
-    /// Records that memory ran out with `rows` rows, at least one. Returns whether to try again: half
-    /// of the rows, or the single row once more, because another process may have released its
+    /// Records that memory ran out with `rows` rows, at least one. Returns whether to try again:
+    /// half of the rows, or the single row once more, because another process may have released its
     /// memory.
     pub fn on_oom(&mut self, rows: usize) -> bool {
         if rows > 1 {

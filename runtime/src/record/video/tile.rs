@@ -164,8 +164,8 @@ struct Taps {
     weights: Vec<u32>,
 }
 
-/// Computes the weights in units of `1 / new` old pixels: new pixel `i` covers `[i·old, (i+1)·old)`,
-/// old pixel `j` covers `[j·new, (j+1)·new)`.
+/// Computes the weights in units of `1 / new` old pixels: new pixel `i` covers `[i·old,
+/// (i+1)·old)`, old pixel `j` covers `[j·new, (j+1)·new)`.
 fn taps(old: u32, new: u32) -> Vec<Taps> {
     let (old, new) = (old as usize, new as usize);
     let taps = (0..new).map(|i| {

@@ -1,7 +1,7 @@
 //! Mutates inputs like a fuzzer.
 
-/// Powers of two at which parsers often fail, and the numbers below them, are inserted in 1 to 8 bytes
-/// of either byte order.
+/// Powers of two at which parsers often fail, and the numbers below them, are inserted in 1 to 8
+/// bytes of either byte order.
 const POWERS: [u32; 10] = [0, 1, 7, 8, 15, 16, 31, 32, 63, 64];
 
 /// Texts at which parsers often fail.

@@ -101,8 +101,8 @@ impl PassInputs {
     }
 }
 
-/// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32, to the bit as the
-/// reference's image processor does.
+/// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32, to the bit as
+/// the reference's image processor does.
 pub struct Normalise {
     /// Mean of each channel, `[1, 3, 1]`.
     mean: Tensor,

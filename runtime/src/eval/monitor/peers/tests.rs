@@ -23,7 +23,7 @@ fn arrive(mut peers: Peers) {
     peers.wait_for_all(&arrived(), CONNECT, |_| true);
 }
 
-fn beat(steps: u64) -> Beat {
+pub(super) fn beat(steps: u64) -> Beat {
     Beat {
         steps,
         ..Beat::default()

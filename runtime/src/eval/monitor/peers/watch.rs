@@ -153,18 +153,12 @@ impl Outlook {
 mod tests {
     use super::*;
     use crate::clock::now;
+    use crate::eval::monitor::peers::tests::beat;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn at(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
-    }
-
-    fn moved(steps: u64) -> Beat {
-        Beat {
-            steps,
-            ..Beat::default()
-        }
     }
 
     fn arrived() -> Beat {
@@ -198,7 +192,7 @@ mod tests {
     fn a_slow_rank_is_waited_for_as_long_as_it_moves() {
         let (mut watch, start) = watch(2);
         for seconds in 1..100 {
-            watch.on(1, moved(seconds), at(start, seconds));
+            watch.on(1, beat(seconds), at(start, seconds));
             let seen = seen(&watch, start, seconds, Duration::ZERO);
             assert_eq!(seen, (vec![], false));
         }
@@ -218,10 +212,10 @@ mod tests {
     #[test]
     fn a_rank_that_repeats_itself_is_lost_at_the_deadline() {
         let (mut watch, start) = watch(2);
-        watch.on(1, moved(5), at(start, 1));
+        watch.on(1, beat(5), at(start, 1));
         let same = Beat {
             gpu_used: 7,
-            ..moved(5)
+            ..beat(5)
         };
         watch.on(1, same, at(start, 10));
         assert_eq!(seen(&watch, start, 30, Duration::ZERO), (vec![], false));
@@ -234,7 +228,7 @@ mod tests {
         watch.on(1, arrived(), start);
         watch.gone.insert(1);
         watch.gone.insert(2);
-        watch.on(3, moved(1), at(start, 9));
+        watch.on(3, beat(1), at(start, 9));
         for seconds in [9, 29, 30, 38, 39] {
             let short = seen(&watch, start, seconds, STILL);
             let whole = seen(&watch, start, seconds, Duration::ZERO);

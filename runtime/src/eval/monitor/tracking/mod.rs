@@ -4,9 +4,9 @@
 //! view ─► points ─┬─► tensorboard ─► event file
 //! report ─► ending ┴─► python: queue ═ rrun_track.py ─► wandb, trackio, mlflow
 //! ```
-//! Only rank 0 has them. Nothing here ends a run, and what a process does not take yet waits in its queue.
-//! The run waits for a limited time at its end, and before it for nothing but the death of a process
-//! that has failed, which is reported once.
+//! Only rank 0 has them. Nothing here ends a run, and what a process does not take yet waits in its
+//! queue. The run waits for a limited time at its end, and before it for nothing but the death of a
+//! process that has failed, which is reported once.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -77,8 +77,8 @@ impl Dit {
         keys
     }
 
-    /// Returns the modulations for a time embedding `[1, width]`. The scale comes before the shift in
-    /// the blocks, but after it at the output.
+    /// Returns the modulations for a time embedding `[1, width]`. The scale comes before the shift
+    /// in the blocks, but after it at the output.
     pub fn times(&self, temb: &Tensor) -> TimeModulation {
         let active = temb.silu();
         let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);

@@ -55,8 +55,8 @@ impl TimeEmbedding {
     }
 }
 
-/// The parameters of LN(x)·(1 + scale) + shift over the last axis, as weight (1 + scale) and bias of
-/// a layer norm, `[width]`.
+/// The parameters of LN(x)·(1 + scale) + shift over the last axis, as weight (1 + scale) and bias
+/// of a layer norm, `[width]`.
 pub(super) struct Modulation {
     weight: Tensor,
     bias: Tensor,
