@@ -17,6 +17,7 @@ pub mod device;
 pub mod env;
 pub mod eval;
 mod inbox;
+mod joined;
 mod metrics;
 pub mod policy;
 pub mod probe;

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use jobs::interface::Interface;
 
@@ -26,6 +25,7 @@ use crate::env::{
     ActionSpec, Answer, AnswerBatch, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, VectorEnv,
 };
 use crate::inbox::Inbox;
+use crate::joined::JoinedThread;
 use copy::{DECIMATION, EnvCopy};
 use model::{CAMERAS, SceneModel};
 use task::CONTROL_HZ;
@@ -138,18 +138,9 @@ pub struct MujocoEnv {
     /// Index of the worker that owns each copy.
     owners: Vec<usize>,
     workers: Vec<Sender<WorkerMessage>>,
-    threads: Vec<JoinHandle<()>>,
+    /// They end with the channels of the workers.
+    threads: Vec<JoinedThread>,
     answers: Arc<Inbox<(EnvIndex, Answer)>>,
-}
-
-impl Drop for MujocoEnv {
-    fn drop(&mut self) {
-        self.workers.clear();
-        for thread in self.threads.drain(..) {
-            // A panic of the thread was printed when it happened.
-            thread.join().ok();
-        }
-    }
 }
 
 impl VectorEnv for MujocoEnv {

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use mujoco_rs::prelude::{MjData, MjModel};
 
@@ -15,6 +14,7 @@ use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::render::Renderer;
 use crate::env::{Answer, AnswerBatch, Command, EnvError, EnvIndex, Observation, Render, Step};
 use crate::inbox::Inbox;
+use crate::joined::JoinedThread;
 
 /// The answers to commands that were sent together. When the last thread has done its part, they go
 /// to the loop together, which can do nothing before.
@@ -65,12 +65,10 @@ pub(super) fn spawn(
     model: Arc<SceneModel>,
     index: usize,
     charge: Charge,
-) -> Result<(Sender<WorkerMessage>, JoinHandle<()>), EnvError> {
+) -> Result<(Sender<WorkerMessage>, JoinedThread), EnvError> {
     let (work, inbox) = channel();
     let run = move || SimulationThread::new(model, charge).run(&inbox);
-    let thread = std::thread::Builder::new()
-        .name(format!("mujoco-{index}"))
-        .spawn(run);
+    let thread = JoinedThread::spawn(&format!("mujoco-{index}"), run);
     let cannot = |err| EnvError::Setup(format!("cannot start a simulation thread: {err}"));
     Ok((work, thread.map_err(cannot)?))
 }

@@ -11,13 +11,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use jobs::layout::{RunFolder, replace};
 use jobs::live::picture_of;
 
 use crate::env::{EnvIndex, Frame, Observation};
+use crate::joined::JoinedThread;
 use crate::record::thumbnail;
 
 /// Time between two pictures of an environment.
@@ -29,9 +29,9 @@ const WAITING: usize = 4;
 /// Shows pictures of the environments of a job.
 #[derive(Debug)]
 pub struct LivePictures {
-    /// `None` only while the value is dropped.
-    sender: Option<SyncSender<Shot>>,
-    thread: Option<JoinHandle<()>>,
+    sender: SyncSender<Shot>,
+    /// It has a few small pictures left at most when it is to end.
+    _thread: JoinedThread,
     /// When the last picture of each environment was taken.
     taken: BTreeMap<EnvIndex, Instant>,
 }
@@ -52,12 +52,10 @@ impl LivePictures {
         remove(folder, rank);
         let (sender, shots) = sync_channel(WAITING);
         let folder = folder.clone();
-        let body = move || write(&shots, &folder, rank);
-        let thread = thread::Builder::new().name("pictures".to_owned());
-        let thread = thread.spawn(body).ok()?;
+        let thread = JoinedThread::spawn("pictures", move || write(&shots, &folder, rank));
         Some(Self {
-            sender: Some(sender),
-            thread: Some(thread),
+            sender,
+            _thread: thread.ok()?,
             taken: BTreeMap::new(),
         })
     }
@@ -68,20 +66,9 @@ impl LivePictures {
         if observation.video.is_empty() || self.taken.get(&env).is_some_and(is_fresh) {
             return;
         }
-        let Some(sender) = &self.sender else { return };
         let video = observation.video.clone();
-        if sender.try_send(Shot { env, video }).is_ok() {
+        if self.sender.try_send(Shot { env, video }).is_ok() {
             self.taken.insert(env, now);
-        }
-    }
-}
-
-impl Drop for LivePictures {
-    fn drop(&mut self) {
-        self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            // It has a few small pictures left at most; if it has panicked, that was printed.
-            let _ = thread.join();
         }
     }
 }
@@ -130,8 +117,8 @@ mod tests {
     fn an_environment_has_a_picture_a_second_and_nobody_waits_for_it() {
         let (sender, shots) = sync_channel(WAITING);
         let mut pictures = LivePictures {
-            sender: Some(sender),
-            thread: None,
+            sender,
+            _thread: JoinedThread::spawn("pictures", || {}).unwrap(),
             taken: BTreeMap::new(),
         };
         let begin = clock::now();

@@ -13,7 +13,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +21,7 @@ use tch::Device;
 use crate::clock::now;
 use crate::device::gpu;
 use crate::eval::monitor::meter::gauge::Gauge;
+use crate::joined::JoinedThread;
 
 mod gauge;
 mod processes;
@@ -36,8 +36,8 @@ const MEMORY_EVERY: u64 = 5;
 /// The handle of the measuring thread.
 pub struct Meter {
     shared: Arc<Shared>,
-    /// The thread, and what tells it to end when it is dropped.
-    thread: Option<(Sender<()>, JoinHandle<()>)>,
+    /// What tells the thread to end when it is dropped, and the thread.
+    _thread: Option<(Sender<()>, JoinedThread)>,
 }
 
 struct Shared {
@@ -71,9 +71,8 @@ impl Meter {
         let mut meter = Self::at_rest(device);
         let shared = Arc::clone(&meter.shared);
         let (end, ended) = channel();
-        let thread = std::thread::Builder::new().name("meter".to_owned());
-        let thread = thread.spawn(move || shared.run(&ended))?;
-        meter.thread = Some((end, thread));
+        let thread = JoinedThread::spawn("meter", move || shared.run(&ended))?;
+        meter._thread = Some((end, thread));
         Ok(meter)
     }
 
@@ -87,7 +86,7 @@ impl Meter {
         };
         Self {
             shared: Arc::new(shared),
-            thread: None,
+            _thread: None,
         }
     }
 
@@ -135,16 +134,6 @@ impl Meter {
     /// it.
     pub fn busy(&self) -> Option<GpuBusy> {
         Some(self.shared.samples().busy).filter(|busy| busy.seen_s > 0.0)
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.thread.take() {
-            drop(end);
-            // A panic of the thread was printed when it happened.
-            thread.join().ok();
-        }
     }
 }
 
