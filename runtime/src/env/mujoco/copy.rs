@@ -224,12 +224,6 @@ impl EnvCopy {
             ..Observation::default()
         }
     }
-
-    /// Makes the next physics step diverge.
-    #[cfg(test)]
-    pub(super) fn corrupt(&mut self) {
-        self.data.qpos_mut()[0] = f64::NAN;
-    }
 }
 
 /// Converts the velocity of a free body to the world frame. MuJoCo gives the angular velocity in

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::env::egl::{self, EglDevice, EglDriver, EglRequest, Gpu};
+use crate::env::mujoco::copy::EnvCopy;
 use crate::env::mujoco::task::TABLE;
 use crate::env::mujoco::worker::{Turn, WorkShare, WorkerMessage};
 use crate::env::mujoco::{MujocoEnv, MujocoSettings, make};
@@ -15,16 +16,10 @@ use crate::env::{Answer, EnvError, EnvIndex, Observation, Render, Step, VectorEn
 use crate::inbox::Inbox;
 
 impl MujocoEnv {
-    /// Makes the next step of a copy diverge.
-    fn corrupt(&self, env: EnvIndex) {
+    /// Does something to a copy in its thread.
+    fn harm(&self, env: EnvIndex, harm: fn(&mut EnvCopy)) {
         let worker = &self.workers[self.owners[env.0]];
-        worker.send(WorkerMessage::Corrupt(env)).unwrap();
-    }
-
-    /// Raises a MuJoCo error in the thread of a copy.
-    fn fail(&self, env: EnvIndex) {
-        let worker = &self.workers[self.owners[env.0]];
-        worker.send(WorkerMessage::FatalError(env)).unwrap();
+        worker.send(WorkerMessage::Test(env, harm)).unwrap();
     }
 }
 
@@ -167,7 +162,8 @@ fn diverged_simulation_is_an_error_and_a_reset_heals_it() {
     let mut env = env("push", 2);
     let expected = trajectory(&mut env, 1, 4);
     reset(&mut env, 1, 4);
-    env.env().corrupt(EnvIndex(1));
+    let diverge = |copy: &mut EnvCopy| copy.data.qpos_mut()[0] = f64::NAN;
+    env.env().harm(EnvIndex(1), diverge);
     let error = step(&mut env, 1, [0.0; 7]).unwrap_err().to_string();
     let wanted = "the simulation diverged: position 0 is not finite or too large in step 1";
     assert_eq!(error, format!("environment 1: {wanted}"));
@@ -321,7 +317,9 @@ fn a_fatal_error_is_told_before_the_process_ends() {
         let mut env = env("push", 2);
         reset(&mut env, 1, 42);
         step(&mut env, 1, [0.0; 7]).unwrap();
-        env.env().fail(EnvIndex(1));
+        env.env().harm(EnvIndex(1), |_| {
+            mujoco_rs::prelude::log_error("the stack is full")
+        });
         step(&mut env, 1, [0.0; 7]).ok();
         unreachable!("MuJoCo returned from a fatal error");
     }

@@ -55,9 +55,7 @@ pub(super) enum WorkerMessage {
     /// Opens the renderer and sends a message for the user, if there is one.
     OpenRenderer(Sender<Result<Option<String>, EnvError>>),
     #[cfg(test)]
-    Corrupt(EnvIndex),
-    #[cfg(test)]
-    FatalError(EnvIndex),
+    Test(EnvIndex, fn(&mut EnvCopy)),
 }
 
 /// Starts the thread that owns the copies in `charge`. It ends when its channel is closed.
@@ -121,11 +119,9 @@ impl SimulationThread {
                     to.send(note).ok();
                 }
                 #[cfg(test)]
-                WorkerMessage::Corrupt(env) => self.copies.get_mut(&env).unwrap().corrupt(),
-                #[cfg(test)]
-                WorkerMessage::FatalError(env) => {
+                WorkerMessage::Test(env, harm) => {
                     self.say(env);
-                    mujoco_rs::prelude::log_error("the stack is full")
+                    harm(self.copies.get_mut(&env).expect(OWN));
                 }
             }
         }
