@@ -41,8 +41,9 @@ pub struct Child {
     copies: Vec<CopyState>,
     /// Commands that were not sent yet, and the copies that they are for.
     held: Vec<(usize, Command)>,
-    /// What was sent and not answered yet.
-    sent: VecDeque<Entry>,
+    /// The copies that have not answered yet, in the order in which they have to, each with the
+    /// number of its request.
+    sent: VecDeque<(u32, usize)>,
     /// Number of episodes since it was started.
     served: u64,
     /// True if its start tries a reset with seed 0.
@@ -344,17 +345,15 @@ impl Child {
         let (Some(worker), Some(memory)) = (&mut self.worker, &mut self.memory) else {
             return;
         };
-        let written = self
-            .held
-            .iter()
-            .try_for_each(|(local, command)| match command {
-                Command::Step { action, .. } => memory.act(*local, action),
-                Command::Reset { .. } => Ok(()),
-            });
+        let write = |(local, command): &(usize, Command)| match command {
+            Command::Step { action, .. } => memory.act(*local, action),
+            Command::Reset { .. } => Ok(()),
+        };
+        let written = self.held.iter().try_for_each(write);
         if let Err(err) = written {
             return self.lose(&format!("cannot be given its action: {err}"), host);
         }
-        let (mut entries, mut body) = (Vec::with_capacity(self.held.len()), Vec::new());
+        let (mut locals, mut body) = (Vec::with_capacity(self.held.len()), Vec::new());
         for (local, command) in self.held.drain(..) {
             let (render, episode) = match command {
                 Command::Reset {
@@ -365,25 +364,24 @@ impl Child {
                 Command::Step { render, .. } => (render, None),
             };
             let entry = Entry {
-                sequence: 0,
                 local: local as u16,
                 slot: (render == Render::Yes).then(|| memory.next_slot(local)),
                 episode,
             };
             entry.put(&mut body);
             self.copies[local].begin(entry);
-            entries.push(entry);
+            locals.push(local);
         }
-        let asked = worker.ask(entries.len() as u16, &body);
+        let asked = worker.ask(locals.len() as u16, &body);
         if self.sent.is_empty() {
             worker.expect_by(Some(host.config.stall_timeout));
         }
-        for mut entry in entries {
-            entry.sequence = asked.unwrap_or_default();
-            self.sent.push_back(entry);
-        }
-        if asked.is_err() {
-            self.lose("does not read its commands", host);
+        match asked {
+            Ok(sequence) => {
+                let asked = locals.into_iter().map(|local| (sequence, local));
+                self.sent.extend(asked);
+            }
+            Err(_) => self.lose("does not read its commands", host),
         }
     }
 
@@ -400,20 +398,19 @@ impl Child {
             return Err("answered a different request".to_owned());
         }
         for reply in replies {
-            let front = self.sent.front().filter(|entry| entry.sequence == sequence);
-            let (Some(&entry), Some(memory), Some(hello)) = (front, &mut self.memory, &host.hello)
+            let next = self.sent.pop_front_if(|(asked, _)| *asked == sequence);
+            let (Some((_, local)), Some(memory), Some(hello)) =
+                (next, &mut self.memory, &host.hello)
             else {
                 return Err(format!("answered work {sequence}, which it was not given"));
             };
-            if !entry.fits(&reply) {
+            let copy = &mut self.copies[local];
+            let Some(entry) = copy.doing.filter(|entry| entry.fits(&reply)) else {
                 return Err("answered a different request".to_owned());
-            }
-            self.sent.pop_front();
-            let local = usize::from(entry.local);
+            };
             let bytes = memory.read(local);
             let bytes =
                 bytes.map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
-            let copy = &mut self.copies[local];
             let told = reply.told.language.as_ref();
             if let Some(language) = told.filter(|_| host.settings.language.is_none()) {
                 copy.language = Arc::from(language.as_str());

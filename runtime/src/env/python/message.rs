@@ -19,8 +19,6 @@ pub struct EpisodeId {
 /// A command that a copy was sent. The action, if any, is in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Number of the request that it is a part of.
-    pub sequence: u32,
     /// Index of the copy within the process.
     pub local: u16,
     /// The place for images, if they are needed.
@@ -214,7 +212,6 @@ mod tests {
     fn a_command_has_24_bytes() {
         let packed = |episode| {
             let entry = Entry {
-                sequence: 0,
                 local: 1,
                 slot: Some(0),
                 episode,
