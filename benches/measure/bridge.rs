@@ -12,10 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::env::python::{PythonConfig, PythonEnv, make};
 use runtime::env::{
-    ActionSpec, Answer, CameraSpec, Command, EnvIndex, EnvSpec, Frame, Observation, Render,
-    VectorEnv as _,
+    ActionSpec, Answer, CameraSpec, Command, EnvIndex, EnvPlacement, EnvSpec, Frame, Observation,
+    Render, VectorEnv, make,
 };
 use runtime::policy::python::{PythonPolicy, PythonPolicySettings};
 use runtime::policy::{Lifeline, Policy as _, PolicyRow, Window};
@@ -60,14 +59,14 @@ fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outc
     let entry = json!({"name": "bridge", "arena_env_args": args, "policy_type": "zero_action",
                        "num_episodes": 1});
     let job = jobs::file::parse(&json!({"jobs": [entry]}))?.remove(0);
-    let mut env = make(&job, PythonConfig::new(num_envs))?;
+    let mut env = make(&job, 0, &EnvPlacement::new(num_envs))?.env;
     let reset = Command::Reset {
         seed: 0,
         episode: 0,
         render: Render::Yes,
     };
     // The observations of a step are held until the next ones are there, as by a policy.
-    let mut seen = answered(&mut env, &reset)?;
+    let mut seen = answered(&mut *env, &reset)?;
     let mut micros = Vec::with_capacity(rounds);
     for round in 0..WARM + rounds {
         let action = vec![round as f32 / 1e6; env.spec().action.names.len()];
@@ -76,7 +75,7 @@ fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outc
             render: Render::Yes,
         };
         let begun = now();
-        let steps = answered(&mut env, &step)?;
+        let steps = answered(&mut *env, &step)?;
         micros.push(begun.elapsed().as_secs_f64() * 1e6);
         seen.clear();
         seen.extend(steps);
@@ -91,7 +90,7 @@ fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outc
 }
 
 /// Sends a command to all copies, and waits for what they observe.
-fn answered(env: &mut PythonEnv, command: &Command) -> Outcome<Vec<Observation>> {
+fn answered(env: &mut dyn VectorEnv, command: &Command) -> Outcome<Vec<Observation>> {
     let all = (0..env.num_envs()).map(|index| (EnvIndex(index), command.clone()));
     env.send(all.collect());
     let mut seen = Vec::new();

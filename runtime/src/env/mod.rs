@@ -25,7 +25,7 @@ use serde::Deserialize;
 mod display;
 pub mod egl;
 pub mod mujoco;
-pub mod python;
+mod python;
 mod registry;
 #[cfg(test)]
 pub mod tests;

@@ -62,6 +62,20 @@ pub struct EnvPlacement {
 }
 
 impl EnvPlacement {
+    /// Returns the placement of copies without a GPU, in a single rank.
+    pub fn new(num_envs: usize) -> Self {
+        Self {
+            gpus: vec![None; num_envs],
+            egl_device: None,
+            rank: 0,
+            local_rank: 0,
+            local_world_size: 1,
+            stall_timeout: Duration::from_secs(300),
+            recycle_after: None,
+            xvfb: None,
+        }
+    }
+
     /// Returns the EGL request of each copy.
     fn egl(&self) -> Vec<EglRequest> {
         let wanted = |gpu: &Option<Gpu>| EglRequest {
@@ -74,7 +88,12 @@ impl EnvPlacement {
 
     /// Returns the GPU of each copy, as `nvidia-smi` counts.
     fn numbers(&self) -> Vec<Option<u32>> {
-        self.gpus.iter().map(|gpu| gpu.as_ref()?.number).collect()
+        (0..self.gpus.len()).map(|env| self.number(env)).collect()
+    }
+
+    /// Returns the GPU of one copy, as `nvidia-smi` counts.
+    pub(super) fn number(&self, env: usize) -> Option<u32> {
+        self.gpus[env].as_ref()?.number
     }
 }
 
@@ -89,15 +108,11 @@ pub fn make(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, 
     match Simulator::of(&job.environment) {
         Some(Simulator::TableTop) => {
             let settings = settings(&varied)?;
-            let ignored =
-                settings
-                    .ignored
-                    .iter()
-                    .map(|name| match job.variations.contains_key(name) {
-                        true => format!("variations.{name}"),
-                        false => name.clone(),
-                    });
-            let ignored = ignored.collect();
+            let full_name = |name: &String| match job.variations.contains_key(name) {
+                true => format!("variations.{name}"),
+                false => name.clone(),
+            };
+            let ignored = settings.ignored.iter().map(full_name).collect();
             let cores = thread::available_parallelism().map_or(1, usize::from);
             let threads = share_of(cores, place.local_world_size);
             let env = mujoco::make(settings, &place.egl(), threads)?;
@@ -108,7 +123,14 @@ pub fn make(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, 
                 versions: BTreeMap::new(),
             })
         }
-        None if is_python_environment(&job.environment) => make_python(&varied, first_seed, place),
+        None if is_python_environment(&job.environment) => {
+            let config = PythonConfig {
+                egl: tell_egl_devices(place)?,
+                place: place.clone(),
+                first_seed,
+            };
+            Ok(python::make(&varied, config)?.into())
+        }
         None => Err(unknown(&job.environment).into()),
     }
 }
@@ -128,35 +150,13 @@ fn unknown(name: &str) -> Refusal {
     Refusal::unknown("", "environment", name, &Simulator::environments())
 }
 
-fn make_python(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
-    let egl = tell_egl_devices(place)?;
-    let config = PythonConfig {
-        gpus: place.numbers(),
-        egl_devices: egl.devices,
-        egl_note: egl.note,
-        rank: place.rank,
-        local_world_size: place.local_world_size,
-        stall_timeout: place.stall_timeout,
-        recycle_after: place.recycle_after,
-        xvfb: place.xvfb,
-        first_seed,
-    };
-    let env = python::make(job, config)?;
-    Ok(NewEnv {
-        ignored: env.ignored.clone(),
-        notes: env.notes.clone(),
-        versions: env.versions.clone(),
-        env: Box::new(env),
-    })
-}
-
 /// The EGL devices for simulators in Python.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct EglAdvice {
-    /// EGL device by GPU number.
-    devices: BTreeMap<Option<u32>, u32>,
+pub struct EglAdvice {
+    /// EGL device by GPU number; a GPU that is not listed has the EGL device of its own number.
+    pub devices: BTreeMap<Option<u32>, u32>,
     /// Message for the user about the devices.
-    note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// Queries EGL only if a copy has a GPU or the user names a device; otherwise simulators find a
@@ -215,12 +215,7 @@ mod tests {
         EnvPlacement {
             gpus: numbers.iter().map(gpu).collect(),
             egl_device,
-            rank: 0,
-            local_rank: 0,
-            local_world_size: 1,
-            stall_timeout: Duration::from_secs(1),
-            recycle_after: None,
-            xvfb: None,
+            ..EnvPlacement::new(0)
         }
     }
 

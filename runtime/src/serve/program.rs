@@ -137,13 +137,11 @@ fn described(
     };
     let place = EnvPlacement {
         gpus: vec![gpu::of_machine(device)],
-        egl_device: None,
         rank: rank.rank,
         local_rank: rank.local_rank.unwrap_or(rank.rank),
         local_world_size: rank.local_world_size,
         stall_timeout: STALL_TIMEOUT,
-        recycle_after: None,
-        xvfb: None,
+        ..EnvPlacement::new(1)
     };
     let made = env::make(&job, jobs::seed::episode(0, &job, 0), &place);
     let made = made.map_err(|err| Refusal::at("environment of the clients", err))?;

@@ -112,7 +112,7 @@ impl Child {
         }
         if let Some(worker) = &mut self.worker {
             let is_owing = !worker.is_up() || !self.sent.is_empty();
-            worker.expect_by(is_owing.then_some(host.config.stall_timeout));
+            worker.expect_by(is_owing.then_some(host.config.place.stall_timeout));
         }
     }
 
@@ -123,11 +123,8 @@ impl Child {
         if !first.same(&hello) {
             return Err(format!("shows something else than the first: {hello:?}"));
         }
-        let language = host.settings.language.as_ref();
-        let language: Arc<str> = language
-            .unwrap_or(&first.interface.language)
-            .as_str()
-            .into();
+        let given = host.settings.job.language_instruction.as_deref();
+        let language: Arc<str> = given.unwrap_or(&first.interface.language).into();
         for copy in &mut self.copies {
             copy.language = Arc::clone(&language);
         }
@@ -374,7 +371,7 @@ impl Child {
         }
         let asked = worker.ask(locals.len() as u16, &body);
         if self.sent.is_empty() {
-            worker.expect_by(Some(host.config.stall_timeout));
+            worker.expect_by(Some(host.config.place.stall_timeout));
         }
         match asked {
             Ok(sequence) => {
@@ -412,7 +409,8 @@ impl Child {
             let bytes =
                 bytes.map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
             let told = reply.told.language.as_ref();
-            if let Some(language) = told.filter(|_| host.settings.language.is_none()) {
+            let given = &host.settings.job.language_instruction;
+            if let Some(language) = told.filter(|_| given.is_none()) {
                 copy.language = Arc::from(language.as_str());
             }
             let seen = memory.observe(hello, &bytes, (&entry, &reply), &copy.language);

@@ -94,7 +94,7 @@ impl CopyState {
     }
 
     fn fault(&mut self, reason: &str, host: &Host) -> EnvError {
-        let (rank, job) = (host.config.rank, &host.settings.job);
+        let (rank, job) = (host.config.place.rank, &host.settings.job.name);
         let when = self.episode.take().map_or(String::new(), |episode| {
             let EpisodeId { seed, episode: id } = episode.id;
             match episode.steps {

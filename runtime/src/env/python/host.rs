@@ -98,7 +98,7 @@ impl Host {
         epoll: Arc<OwnedFd>,
         shares: Vec<Range<usize>>,
     ) -> Result<Self, EnvError> {
-        let screen = match (settings.given.display.as_deref(), config.xvfb) {
+        let screen = match (settings.given.display.as_deref(), config.place.xvfb) {
             (None | Some("none"), screen) => screen,
             (Some("auto"), screen) => Some(screen.unwrap_or(SCREEN)),
             _ => None,
@@ -139,7 +139,7 @@ impl Host {
     }
 
     fn start_server(&mut self, variables: Vec<Variable>) -> io::Result<()> {
-        let (job, rank) = (&self.settings.job, self.config.rank);
+        let (job, rank) = (&self.settings.job.name, self.config.place.rank);
         let program = Program {
             python: &self.settings.python,
             // The label is longer than those of the processes, which are written over it.
@@ -147,11 +147,11 @@ impl Host {
             variables: &variables,
             modules: &[MODULES, &[FORK_SERVER]].concat(),
             config: json!({
-                "environment": self.settings.environment,
+                "environment": self.settings.job.environment,
                 "imports": self.settings.imports,
             }),
             stages: self.stages(),
-            limit: Some(self.config.stall_timeout),
+            limit: Some(self.config.place.stall_timeout),
         };
         let say = |line: &str| tracing::debug!(target: "env", "fork server: {line}");
         let worker = Worker::start(&program, None, Box::new(say))?;
@@ -181,7 +181,7 @@ impl Host {
         if server.is_some_and(|server| !server.is_up()) {
             return Ok(None);
         }
-        let (job, rank) = (&self.settings.job, self.config.rank);
+        let (job, rank) = (&self.settings.job.name, self.config.place.rank);
         let mut program = Program {
             python: &self.settings.python,
             label: &format!("rrun-env job={job} rank={rank} envs={first}-{last}"),
@@ -190,7 +190,7 @@ impl Host {
             modules: &[],
             config: self.config(envs),
             stages: self.stages(),
-            limit: Some(self.config.stall_timeout),
+            limit: Some(self.config.place.stall_timeout),
         };
         let sink = || Box::new(move |line: &str| tracing::debug!(target: "env", first, "{line}"));
         let forked = server.and_then(|it| Worker::start(&program, Some(it), sink()).ok());
@@ -207,20 +207,21 @@ impl Host {
 
     /// Returns the environment variables of a process.
     fn variables(&self, envs: &Range<usize>) -> Vec<Variable> {
-        let gpu = self.config.gpus[envs.start];
+        let PythonConfig { place, egl, .. } = &self.config;
+        let gpu = place.number(envs.start);
         let own = self.settings.given.display.as_deref();
         let display = self.display.as_ref().map(VirtualDisplay::name);
         let place = ProcessPlace {
             gpu,
             env: envs.start,
-            rank: self.config.rank,
-            egl_device: self.config.egl_devices.get(&gpu).copied().or(gpu),
+            rank: place.rank,
+            egl_device: egl.devices.get(&gpu).copied().or(gpu),
             pci: gpu.and_then(pci),
             display: display
                 .or(own.filter(|name| *name != "none"))
                 .map(str::to_owned),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            processes: self.shares.len() * self.config.local_world_size.max(1),
+            processes: self.shares.len() * place.local_world_size.max(1),
         };
         let given = &self.settings.variables;
         variables(&place, given, |name| std::env::var_os(name).is_some())
@@ -232,9 +233,9 @@ impl Host {
         json!({
             "first_env": envs.start,
             "num_envs": envs.len(),
-            "gpu": self.config.gpus[envs.start],
-            "rank": self.config.rank,
-            "environment": settings.environment,
+            "gpu": self.config.place.number(envs.start),
+            "rank": self.config.place.rank,
+            "environment": settings.job.environment,
             "env_kwargs": given.env_kwargs.clone().unwrap_or_default(),
             "imports": settings.imports,
             "control_hz": given.control_hz,
@@ -253,12 +254,12 @@ impl Host {
     /// Returns the number of episodes after which a process is replaced.
     pub fn recycle_after(&self) -> Option<u64> {
         let own = self.settings.given.recycle_after.map(u64::from);
-        own.or(self.config.recycle_after)
+        own.or(self.config.place.recycle_after)
     }
 
     /// Returns a sentence about a process that is lost, with what it was doing.
     pub fn told(&self, reason: &str, doing: &str) -> String {
-        let (rank, job) = (self.config.rank, &self.settings.job);
+        let (rank, job) = (self.config.place.rank, &self.settings.job.name);
         format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`")
     }
 

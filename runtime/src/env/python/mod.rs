@@ -17,13 +17,11 @@
 //! A mapping defines the names of the observations and the composition of the actions (`mapping`,
 //! `worker/rrun_mapping.py`).
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::refusal::Refusal;
 use rustix::event::{Timespec, epoll};
@@ -33,7 +31,10 @@ use crate::env::python::child::Child;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::settings::PythonSettings;
-use crate::env::{AnswerBatch, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
+use crate::env::registry::EglAdvice;
+use crate::env::{
+    AnswerBatch, Command, EnvError, EnvIndex, EnvPlacement, EnvSpec, NewEnv, VectorEnv,
+};
 use crate::python::{Said, Worker, close_all};
 
 mod child;
@@ -49,44 +50,14 @@ mod variables;
 mod tests;
 
 /// Configuration of the processes that does not come from the job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct PythonConfig {
-    /// GPU of each copy, as `nvidia-smi` counts. The length is the number of copies.
-    pub gpus: Vec<Option<u32>>,
-    /// EGL device of the copies on a GPU; a GPU that is not listed has the EGL device of its own
-    /// number.
-    pub egl_devices: BTreeMap<Option<u32>, u32>,
-    /// Message for the user about these devices.
-    pub egl_note: Option<String>,
-    /// Rank of this process, for messages and `{rank}`.
-    pub rank: usize,
-    /// Number of ranks on this machine, which share its cores.
-    pub local_world_size: usize,
-    /// Time without an answer after which a process is given up.
-    pub stall_timeout: Duration,
-    /// Number of episodes after which a process is replaced, unless the job sets it.
-    pub recycle_after: Option<u64>,
-    /// Screen of an X display that is started for jobs that do not name one.
-    pub xvfb: Option<Screen>,
+    /// Where the copies run.
+    pub place: EnvPlacement,
+    /// The EGL devices of their GPUs.
+    pub egl: EglAdvice,
     /// Seed of the job's first episode.
     pub first_seed: u64,
-}
-
-impl PythonConfig {
-    /// Returns the configuration of copies without a GPU, in a single rank.
-    pub fn new(num_envs: usize) -> Self {
-        Self {
-            gpus: vec![None; num_envs],
-            egl_devices: BTreeMap::new(),
-            egl_note: None,
-            rank: 0,
-            local_world_size: 1,
-            stall_timeout: Duration::from_secs(300),
-            recycle_after: None,
-            xvfb: None,
-            first_seed: 0,
-        }
-    }
 }
 
 /// Checks a job's arguments without starting anything.
@@ -104,35 +75,33 @@ pub fn check(job: &Job) -> Result<(), Refusal> {
 /// environment does not fit the mapping.
 pub fn make(job: &Job, config: PythonConfig) -> Result<PythonEnv, EnvError> {
     let settings = PythonSettings::new(job)?;
-    let shares = shares(&config.gpus, settings.given.envs_per_process as usize);
+    let shares = shares(&config.place, settings.given.envs_per_process as usize);
     if shares.is_empty() {
         return Err(settings::refuse("num_envs", &0.into(), "expected at least 1").into());
     }
     let owners = shares.iter().enumerate();
     let owners = owners.flat_map(|(child, envs)| vec![child; envs.len()]);
-    let (owners, ignored) = (owners.collect(), settings.ignored.clone());
+    let owners = owners.collect();
     let ends_on_success = settings.given.end_on_success;
     let language = job.language_instruction.as_deref();
     let (processes, hello) = Processes::start(settings, config, shares)?;
     Ok(PythonEnv {
         spec: hello.spec(&job.environment, language, ends_on_success),
-        steps_together: hello.together,
-        ignored,
-        notes: hello.notes.clone(),
-        versions: hello.versions(),
+        hello,
         owners,
         processes,
     })
 }
 
 /// Groups neighbouring copies on the same GPU into processes, as far as the job allows.
-fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Range<usize>> {
+fn shares(place: &EnvPlacement, envs_per_process: usize) -> Vec<Range<usize>> {
     let mut shares: Vec<Range<usize>> = Vec::new();
-    for (env, gpu) in gpus.iter().enumerate() {
+    for env in 0..place.gpus.len() {
+        let is_mate = |last: &Range<usize>| {
+            place.number(last.start) == place.number(env) && last.len() < envs_per_process
+        };
         match shares.last_mut() {
-            Some(last) if gpus[last.start] == *gpu && last.len() < envs_per_process => {
-                last.end = env + 1;
-            }
+            Some(last) if is_mate(last) => last.end = env + 1,
             _ => shares.push(env..env + 1),
         }
     }
@@ -141,17 +110,22 @@ fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Range<usize>> {
 
 /// The copies of one Python environment.
 pub struct PythonEnv {
-    /// Names of `arena_env_args` fields without effect.
-    pub ignored: Vec<String>,
-    /// Messages for the user about assumptions and omissions.
-    pub notes: Vec<String>,
-    /// Versions of the interpreter and of the imported packages, by name.
-    pub versions: BTreeMap<String, String>,
     spec: EnvSpec,
-    steps_together: bool,
+    hello: Arc<Hello>,
     /// Index of the process of each copy.
     owners: Vec<usize>,
     processes: Processes,
+}
+
+impl From<PythonEnv> for NewEnv {
+    fn from(env: PythonEnv) -> Self {
+        Self {
+            ignored: env.processes.host.settings.ignored.clone(),
+            notes: env.hello.notes.clone(),
+            versions: env.hello.versions(),
+            env: Box::new(env),
+        }
+    }
 }
 
 impl VectorEnv for PythonEnv {
@@ -168,19 +142,13 @@ impl VectorEnv for PythonEnv {
     }
 
     fn steps_together(&self) -> bool {
-        self.steps_together
+        self.hello.together
     }
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         // The simulators open their renderers themselves, at the first image.
-        Ok(self
-            .processes
-            .host
-            .config
-            .egl_note
-            .iter()
-            .cloned()
-            .collect())
+        let note = &self.processes.host.config.egl.note;
+        Ok(note.iter().cloned().collect())
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
@@ -313,7 +281,7 @@ impl Processes {
         };
         match server.turn() {
             Ok(Some(Said::Stage(_))) => {
-                return server.expect_by(Some(self.host.config.stall_timeout));
+                return server.expect_by(Some(self.host.config.place.stall_timeout));
             }
             Ok(Some(Said::Hello(_))) => {}
             Ok(_) => return,

@@ -15,14 +15,10 @@ use crate::python::{Variable, find_interpreter, read_variable};
 /// The settings of a job's Python environment.
 #[derive(Clone, Debug)]
 pub struct PythonSettings {
-    /// Name of the job.
-    pub job: String,
-    /// Task instruction in place of the environment's own.
-    pub language: Option<String>,
-    /// Name of the environment: `gym:<id>`, `pkg.mod:factory`, `pkg.mod.factory` or
+    /// The job, whose environment is `gym:<id>`, `pkg.mod:factory`, `pkg.mod.factory` or
     /// `file.py:factory`.
-    pub environment: String,
-    /// What the job says, as it is written there.
+    pub job: Job,
+    /// What it says in its `arena_env_args`, as it is written there.
     pub given: PythonEnvironment,
     /// Modules to import first.
     pub imports: Vec<String>,
@@ -69,9 +65,7 @@ impl PythonSettings {
         let python = given.python.as_ref();
         let python = python.map_or("python3".to_owned(), |path| path.display().to_string());
         Ok(Self {
-            job: job.name.clone(),
-            language: job.language_instruction.clone(),
-            environment: job.environment.clone(),
+            job: job.clone(),
             imports: imports.flat_map(|names| names.0.clone()).collect(),
             python: find_interpreter(&python)
                 .map_err(|reason| refuse("python", &python.as_str().into(), reason))?,

@@ -65,10 +65,16 @@ fn pid(env: &mut Toy, index: usize) -> u32 {
     told(env, index)[0].parse().unwrap()
 }
 
-fn parent(pid: u32) -> u32 {
+/// Returns a field of proc_pid_stat(5) behind the name.
+fn stat(pid: u32, field: usize) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1;
-    fields.split_whitespace().nth(1).unwrap().parse().unwrap()
+    let field = fields.split_whitespace().nth(field).unwrap();
+    field.parse().unwrap()
+}
+
+fn parent(pid: u32) -> u32 {
+    stat(pid, 1)
 }
 
 /// Waits until these processes have ended; whoever has to may not have reaped them yet.
@@ -106,9 +112,7 @@ fn processes_share_one_import_and_neither_randomness_nor_group_nor_end() {
         line.trim_end_matches([' ', '\0']).ends_with(label),
         "{line:?}"
     );
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pids[1])).unwrap();
-    let group = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(2);
-    assert_eq!(group.unwrap(), pids[1].to_string());
+    assert_eq!(stat(pids[1], 2), pids[1], "its group");
     drop(env);
     wait_for_the_end(&[server, pids[0], pids[1], pids[2]]);
 }
@@ -127,11 +131,11 @@ fn a_process_that_is_alone_and_those_that_a_job_wants_to_spawn_are_children_of_t
 #[test]
 fn processes_of_one_place_share_a_server() {
     let imported = Imported::new("");
-    let config = PythonConfig {
-        gpus: vec![Some(0), Some(0), Some(1), Some(1), Some(2)],
-        ..PythonConfig::new(0)
+    let place = EnvPlacement {
+        gpus: gpus(&[0, 0, 1, 1, 2].map(Some)),
+        ..EnvPlacement::new(0)
     };
-    let mut env = start_with(imported.args(json!({})), config).unwrap();
+    let mut env = start_with(imported.args(json!({})), config(place)).unwrap();
     let parents = [0, 1, 2, 3, 4].map(|index| parent(pid(&mut env, index)));
     assert_eq!(imported.imports(), 3);
     assert_eq!(parents[0], parents[1]);
@@ -282,9 +286,9 @@ fn an_import_that_fails_is_told_as_by_a_process_of_its_own() {
     let reason = |method: &str, code: &str| {
         let imported = Imported::new(code);
         let args = imported.args(json!({"start_method": method}));
-        let reason = start_with(args, PythonConfig::new(2)).err().unwrap();
+        let started = start_with(args, config(EnvPlacement::new(2)));
         let folder = imported.folder.path().display().to_string();
-        shown(&reason.to_string()).replace(&folder, "FOLDER")
+        shown(&started.err().unwrap().to_string()).replace(&folder, "FOLDER")
     };
     let raised = "raise ImportError('no such library')";
     assert_eq!(reason("forkserver", raised), reason("spawn", raised));
@@ -297,12 +301,12 @@ fn an_import_that_fails_is_told_as_by_a_process_of_its_own() {
 #[test]
 fn an_import_that_hangs_is_given_up_with_its_last_lines() {
     let imported = Imported::new("print('looking for a licence', flush=True); time.sleep(3600)");
-    let config = PythonConfig {
+    let place = EnvPlacement {
         stall_timeout: Duration::from_secs(4),
-        ..PythonConfig::new(2)
+        ..EnvPlacement::new(2)
     };
-    let reason = start_with(imported.args(json!({})), config).err().unwrap();
-    let reason = shown(&reason.to_string());
+    let started = start_with(imported.args(json!({})), config(place));
+    let reason = shown(&started.err().unwrap().to_string());
     let begin = "the simulator gave no answer for 4 s; it was at `make ";
     let end = ", process N\n    looking for a licence";
     assert!(

@@ -20,11 +20,11 @@ fn start_in(folder: &Path, rule: &str, stall_timeout: Duration) -> Result<Toy, E
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut job = job(json!({"env": {"RRUN_HOSTILE": rule}}));
     job.env_args["python"] = json!(program);
-    let config = PythonConfig {
+    let place = EnvPlacement {
         stall_timeout,
-        ..PythonConfig::new(1)
+        ..EnvPlacement::new(1)
     };
-    make(&job, config).map(Lockstep::new)
+    make(&job, config(place)).map(Lockstep::new)
 }
 
 /// Returns why a simulator that breaks this rule does not start, or loses its first episode.

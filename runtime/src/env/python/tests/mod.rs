@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::env::tests::Lockstep;
-use crate::env::{Observation, Render, Step};
+use crate::env::{Gpu, Observation, Render, Step};
 
 mod company;
 mod failures;
@@ -62,18 +62,35 @@ pub fn hello() -> Value {
 
 type Toy = Lockstep<PythonEnv>;
 
+/// Returns GPUs by the numbers that `nvidia-smi` gives them.
+fn gpus(numbers: &[Option<u32>]) -> Vec<Option<Gpu>> {
+    let gpu = |number| Gpu {
+        number: Some(number),
+        ..Gpu::default()
+    };
+    numbers.iter().map(|number| number.map(gpu)).collect()
+}
+
+fn config(place: EnvPlacement) -> PythonConfig {
+    PythonConfig {
+        place,
+        egl: EglAdvice::default(),
+        first_seed: 0,
+    }
+}
+
 fn start_with(args: Value, config: PythonConfig) -> Result<Toy, EnvError> {
     make(&job(args), config).map(Lockstep::new)
 }
 
 fn start(args: Value, num_envs: usize) -> Toy {
-    start_with(args, PythonConfig::new(num_envs)).unwrap()
+    start_with(args, config(EnvPlacement::new(num_envs))).unwrap()
 }
 
 /// Returns why an environment with as many copies as a process has cannot be made.
 fn refusal(args: Value) -> String {
     let num_envs = args["envs_per_process"].as_u64().unwrap_or(1) as usize;
-    let started = start_with(args, PythonConfig::new(num_envs));
+    let started = start_with(args, config(EnvPlacement::new(num_envs)));
     started.err().unwrap().to_string()
 }
 

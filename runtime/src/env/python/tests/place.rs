@@ -4,10 +4,12 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
+use jobs::eval_args::Screen;
+
 use super::*;
 
 fn told(args: Value, config: PythonConfig) -> Vec<String> {
-    let num_envs = config.gpus.len();
+    let num_envs = config.place.gpus.len();
     let mut args = args;
     args["environment"] = json!(fixture("Placed"));
     args["mapping"] = json!({"language": {"attr": "place"}});
@@ -19,12 +21,13 @@ fn told(args: Value, config: PythonConfig) -> Vec<String> {
 
 #[test]
 fn each_process_sees_its_gpu_its_egl_device_and_its_numbers() {
-    let config = PythonConfig {
-        gpus: vec![Some(3), None, Some(1), Some(1)],
-        egl_devices: [(Some(1), 0), (None, 5)].into(),
+    let place = EnvPlacement {
+        gpus: gpus(&[Some(3), None, Some(1), Some(1)]),
         rank: 7,
-        ..PythonConfig::new(0)
+        ..EnvPlacement::new(0)
     };
+    let mut config = config(place);
+    config.egl.devices = [(Some(1), 0), (None, 5)].into();
     let names = ["CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID", "OWN"];
     let kwargs = json!({"names": names, "told": ["{gpu}", "{env}", "{rank}", "port 90{env}"]});
     let args = json!({"env_kwargs": kwargs, "env": {"OWN": "{gpu}"}, "envs_per_process": 2});
@@ -66,16 +69,16 @@ fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
 
 #[test]
 fn a_display_that_the_job_names_is_taken_as_it_is() {
-    let config = PythonConfig {
+    let place = EnvPlacement {
         xvfb: Some(Screen {
             width: 64,
             height: 64,
             depth: 24,
         }),
-        ..PythonConfig::new(1)
+        ..EnvPlacement::new(1)
     };
     let args = json!({"env_kwargs": {"names": ["DISPLAY"]}, "display": ":77"});
-    assert_eq!(told(args, config), ["DISPLAY=:77 None"]);
+    assert_eq!(told(args, config(place)), ["DISPLAY=:77 None"]);
 }
 
 #[test]

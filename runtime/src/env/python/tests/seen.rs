@@ -208,7 +208,7 @@ fn the_number_of_the_episode_is_told_if_the_job_wants() {
 fn the_jobs_words_win() {
     let mut job = job(json!({}));
     job.language_instruction = Some("do it".to_owned());
-    let mut env = Lockstep::new(make(&job, PythonConfig::new(1)).unwrap());
+    let mut env = Lockstep::new(make(&job, config(EnvPlacement::new(1))).unwrap());
     assert_eq!(env.spec().language, "do it");
     assert_eq!(&*reset(&mut env, 0, 1).unwrap().language, "do it");
 }

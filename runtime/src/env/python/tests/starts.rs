@@ -26,7 +26,7 @@ fn what_is_not_there_is_told_in_the_words_of_python_and_gymnasium() {
 fn an_interpreter_that_is_none_is_told() {
     let mut broken = job(json!({}));
     broken.env_args["python"] = json!("/bin/true");
-    let made = make(&broken, PythonConfig::new(1));
+    let made = make(&broken, config(EnvPlacement::new(1)));
     let reason = made.err().unwrap().to_string();
     let wanted = "the simulator exited with code 0; it was at `start of the interpreter`";
     assert!(reason.starts_with(wanted), "{reason}");
@@ -36,7 +36,7 @@ fn an_interpreter_that_is_none_is_told() {
 fn a_start_that_always_dies_says_that_it_was_no_episode() {
     let config = PythonConfig {
         first_seed: 9,
-        ..PythonConfig::new(1)
+        ..config(EnvPlacement::new(1))
     };
     let args = json!({"env_kwargs": {"fault": "exit", "at": 0}});
     let reason = start_with(args, config).err().unwrap().to_string();
@@ -56,12 +56,12 @@ fn a_start_that_fails_with_seed_0_tries_that_of_the_first_episode() {
                           "env_kwargs": {"faults": {"0": [fault, 0]}}});
         let config = PythonConfig {
             first_seed: 9,
-            ..PythonConfig::new(3)
+            ..config(EnvPlacement::new(3))
         };
         let mut env = start_with(args, config).unwrap();
         let all = [0, 1, 2].map(|index| (EnvIndex(index), 5));
         assert!(env.reset(&all, Render::No).iter().all(Result::is_ok));
-        let notes = &env.env().notes;
+        let notes = &env.env().hello.notes;
         let begin = "reset(seed=0), which the start tries, ";
         let end = "; it was tried again with the first episode's seed 9";
         let is_said = |note: &String| note.starts_with(begin) && note.ends_with(end);

@@ -111,7 +111,7 @@ fn what_is_in_a_sequence_is_no_state() {
     let mut env = start(json!({"environment": fixture("Varying")}), 1);
     assert_eq!(env.spec().state, [("x".to_owned(), 1)]);
     let left_out = "`things.0` float32 [2] is left out: it is in a Sequence";
-    let notes = &env.env().notes;
+    let notes = &env.env().hello.notes;
     let is_said = notes.iter().any(|note| note.starts_with(left_out));
     assert!(is_said, "{notes:?}");
 }
