@@ -12,10 +12,7 @@ fn decided(given: &str) -> String {
     let mut request = DeviceRequest {
         local_rank: rank.parse().ok(),
         local_world_size: world.parse().unwrap(),
-        policy_device_id: None,
-        policy_device: None,
-        config_device: None,
-        placed: None,
+        ..DeviceRequest::default()
     };
     let mut visible = Err(NO_DRIVER.to_owned());
     for word in words {

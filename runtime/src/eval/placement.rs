@@ -172,20 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn placed_rank(
-        words: &[&str],
-        rank: usize,
-        world_size: usize,
-        gpus: usize,
-    ) -> Result<RankPlacement, Refusal> {
-        placed_rank_in(words, &rank_env(rank, world_size), gpus)
-    }
-
-    fn placed_rank_in(
-        words: &[&str],
-        env: &RankEnv,
-        gpus: usize,
-    ) -> Result<RankPlacement, Refusal> {
+    fn placed_rank(words: &[&str], env: &RankEnv, gpus: usize) -> Result<RankPlacement, Refusal> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("behavior.yaml");
         std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")
@@ -223,7 +210,12 @@ mod tests {
 
     #[test]
     fn a_placed_rank_is_on_the_gpu_of_its_rollout_worker_and_its_environments_on_theirs() {
-        let placement = placed_rank(&["--placement", "env: 0-1, rollout: 2-3"], 1, 2, 4).unwrap();
+        let placement = placed_rank(
+            &["--placement", "env: 0-1, rollout: 2-3"],
+            &rank_env(1, 2),
+            4,
+        )
+        .unwrap();
         let placed = placement.placed(&args(&[]), &rank_env(1, 2)).unwrap();
         assert_eq!(
             (placed.device, placed.reason.as_str()),
@@ -242,7 +234,7 @@ mod tests {
                 group_world_size: 2,
                 ..rank_env(rank, 4)
             };
-            placed_rank_in(&words, &env, 1).unwrap().placement
+            placed_rank(&words, &env, 1).unwrap().placement
         };
         assert_eq!(of(0, 3).env.len(), 2);
         assert_eq!(of(3, 1), of(0, 3));
@@ -250,7 +242,7 @@ mod tests {
 
     #[test]
     fn ranks_share_a_gpu_in_blocks() {
-        let placement = placed_rank(&[], 3, 4, 2).unwrap();
+        let placement = placed_rank(&[], &rank_env(3, 4), 2).unwrap();
         assert_eq!(placement.placed(&args(&[]), &rank_env(3, 4)), None);
         let placed = placement
             .placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4))
@@ -274,7 +266,7 @@ mod tests {
             ("env: 0-1, rollout: 2:0-1", 2),
             ("env: 0-1, rollout: 2-3", 1),
         ] {
-            let placement = placed_rank(&["--placement", placement], 1, 2, 4).unwrap();
+            let placement = placed_rank(&["--placement", placement], &rank_env(1, 2), 4).unwrap();
             let visible = Ok(4);
             let found = placement.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &visible);
             assert_eq!(found, ranks);
@@ -283,7 +275,7 @@ mod tests {
 
     #[test]
     fn without_a_placement_a_worker_is_a_rank_on_the_device_it_got() {
-        let mut placement = placed_rank(&[], 1, 2, 4).unwrap();
+        let mut placement = placed_rank(&[], &rank_env(1, 2), 4).unwrap();
         let jobs: Vec<_> = placement.work.iter().map(|work| work.job.clone()).collect();
         placement.settle(&jobs, &rank_env(1, 2), Device::Cuda(1));
         assert_eq!(seats(&placement), [(1, 1, 0), (1, 1, 1)]);
@@ -291,9 +283,13 @@ mod tests {
 
     #[test]
     fn another_number_of_ranks_than_the_placement_has_is_refused() {
-        let err = placed_rank(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4)
-            .unwrap_err()
-            .to_string();
+        let err = placed_rank(
+            &["--placement", "env: 0-1, rollout: 2-3"],
+            &rank_env(0, 4),
+            4,
+        )
+        .unwrap_err()
+        .to_string();
         assert!(
             err.starts_with("the placement has 2 rollout worker(s)")
                 && err.ends_with("but WORLD_SIZE is 4"),

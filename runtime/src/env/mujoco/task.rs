@@ -285,7 +285,7 @@ mod tests {
     fn defaults_are_those_of_the_task() {
         let found = settings("push", json!({})).ok().unwrap();
         assert_eq!((found.camera_height, found.max_episode_steps), (224, 200));
-        assert_eq!(found.success_hold_steps, 5);
+        assert_eq!((found.success_hold_steps, found.light_scale), (5, 1.0));
         assert_eq!(
             (found.object.unwrap().name, found.quality),
             ("puck", Quality::Fast)
@@ -316,12 +316,6 @@ mod tests {
         let args = json!({"hdr": "hall", "embodiment": "droid", "object": null});
         let found = settings("reach", args).ok().unwrap();
         assert_eq!(found.ignored, ["hdr", "embodiment"]);
-    }
-
-    #[test]
-    fn light_of_the_default_leaves_the_scene_as_designed() {
-        let found = settings("reach", json!({})).ok().unwrap();
-        assert_eq!((found.light_scale, found.max_episode_steps), (1.0, 100));
     }
 
     #[test]

@@ -180,25 +180,24 @@ mod tests {
     use super::*;
     use crate::env::python::tests::hello;
 
+    fn read(told: &Value) -> Result<Hello, String> {
+        Hello::new(told.to_string().as_bytes())
+    }
+
     #[test]
     fn an_end_that_is_null_is_infinite() {
-        let spec =
-            Hello::new(hello().to_string().as_bytes())
-                .unwrap()
-                .spec("gym:x", Some("stop"), false);
+        let spec = read(&hello()).unwrap().spec("gym:x", Some("stop"), false);
         assert_eq!(
             (&spec.action.low, &spec.action.high),
             (&vec![-1.0, f32::NEG_INFINITY], &vec![1.0, f32::INFINITY])
         );
         assert_eq!((spec.language.as_str(), spec.sim_dt), ("stop", 0.05));
-        assert_eq!(
-            spec.cameras[0],
-            CameraSpec {
-                name: "front".to_owned(),
-                height: 4,
-                width: 5
-            }
-        );
+        let CameraSpec {
+            name,
+            height,
+            width,
+        } = &spec.cameras[0];
+        assert_eq!((name.as_str(), *height, *width), ("front", 4, 5));
     }
 
     #[test]
@@ -206,11 +205,11 @@ mod tests {
         rig::cases::check("src/env/python/hello.txt", |given| {
             let mut broken = hello();
             broken["interface"] = rig::cases::changed(&broken["interface"], given);
-            Hello::new(broken.to_string().as_bytes()).unwrap_err()
+            read(&broken).unwrap_err()
         });
         let mut long = hello();
         long["interface"]["state"][0][0] = json!("x".repeat(200_000));
-        assert!(Hello::new(long.to_string().as_bytes()).unwrap_err().len() < 300);
+        assert!(read(&long).unwrap_err().len() < 300);
         assert!(Hello::new(b"[]").is_err());
     }
 
@@ -218,20 +217,15 @@ mod tests {
     fn versions_that_make_no_sense_are_left_out() {
         let mut told = hello();
         told["versions"] = json!({"numpy": "2.1", "x": 7, "long": "1".repeat(200)});
-        let versions = Hello::new(told.to_string().as_bytes()).unwrap().versions();
+        let versions = read(&told).unwrap().versions();
         assert_eq!(versions, [("numpy".to_owned(), "2.1".to_owned())].into());
         told["versions"] = json!([]);
-        assert!(
-            Hello::new(told.to_string().as_bytes())
-                .unwrap()
-                .versions()
-                .is_empty()
-        );
+        assert!(read(&told).unwrap().versions().is_empty());
     }
 
     #[test]
     fn children_may_speak_differently_of_the_same() {
-        let one = Hello::new(hello().to_string().as_bytes()).unwrap();
+        let one = read(&hello()).unwrap();
         let mut other = one.clone();
         other.interface.language = "other".to_owned();
         other.notes = vec!["x".to_owned()];

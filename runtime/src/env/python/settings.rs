@@ -116,44 +116,26 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(found.imports, ["pkg", "b", "c"]);
-        assert_eq!(
-            (
-                found.given.envs_per_process,
-                found.given.control_hz,
-                found.given.max_episode_steps
-            ),
-            (2, Some(10), Some(5))
-        );
-        assert_eq!(
-            found.variables,
-            [
-                ("A".to_owned(), Some("1".to_owned())),
-                ("B".to_owned(), None)
-            ]
-        );
-        assert_eq!(found.given.display.as_deref(), Some(":3"));
-        assert_eq!(
-            (
-                found.given.recycle_after,
-                found.given.pass_episode,
-                found.renders()
-            ),
-            (Some(9), true, true)
-        );
+        let given = &found.given;
+        let numbers = (given.control_hz, given.max_episode_steps);
+        assert_eq!((given.envs_per_process, numbers), (2, (Some(10), Some(5))));
+        let variables = [("A", Some("1")), ("B", None)];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
+        assert_eq!(found.variables, variables);
+        assert_eq!(given.display.as_deref(), Some(":3"));
+        assert_eq!((given.recycle_after, given.pass_episode), (Some(9), true));
+        assert!(found.renders());
         assert_eq!(found.ignored, ["env_spacing"]);
     }
 
     #[test]
     fn defaults_are_one_copy_a_process_and_python3() {
         let found = settings(json!({"environment": "gym:Pusher-v5", "mapping": null})).unwrap();
-        assert_eq!(
-            (found.given.envs_per_process, &found.python),
-            (1, &PathBuf::from("python3"))
-        );
-        assert_eq!(
-            (found.renders(), found.given.display, found.given.success),
-            (false, None, None)
-        );
+        assert_eq!(found.python, Path::new("python3"));
+        assert!(!found.renders());
+        let given = found.given;
+        assert_eq!((given.envs_per_process, given.display), (1, None));
+        assert_eq!(given.success, None);
     }
 
     #[test]

@@ -186,10 +186,6 @@ impl Company {
 mod tests {
     use super::*;
 
-    fn retries() -> Retries {
-        Retries::new(1)
-    }
-
     fn occupant(env: usize, episode: u64, is_running: bool) -> Occupant {
         Occupant {
             env: EnvIndex(env),
@@ -200,7 +196,7 @@ mod tests {
 
     /// Returns the losses that an episode survives if it is always lost so.
     fn survives(blame: Blame, company: usize) -> u32 {
-        let mut retries = retries();
+        let mut retries = Retries::new(1);
         (0..)
             .take_while(|_| retries.on_loss(7, blame, company).again)
             .count() as u32
@@ -219,7 +215,7 @@ mod tests {
 
     #[test]
     fn who_is_to_blame_runs_alone_and_its_neighbours_as_before() {
-        let mut retries = retries();
+        let mut retries = Retries::new(1);
         retries.on_loss(1, Blame::Neighbour, 4);
         assert!(!retries.is_restricting());
         assert!(retries.on_loss(0, Blame::Own, 4).again);
@@ -233,7 +229,7 @@ mod tests {
 
     #[test]
     fn whoever_is_alone_is_to_blame_whatever_the_process_says() {
-        let mut retries = retries();
+        let mut retries = Retries::new(1);
         retries.on_loss(0, Blame::Own, 4);
         let ruling = retries.on_loss(0, Blame::Neighbour, 4);
         let (attempt, blame, again) = (2, Blame::Own, false);
@@ -249,7 +245,7 @@ mod tests {
 
     #[test]
     fn small_company_goes_first_and_is_kept() {
-        let mut retries = retries();
+        let mut retries = Retries::new(1);
         retries.on_loss(0, Blame::Own, 4);
         let process = |env: EnvIndex| env.0 / 4 * 4..env.0 / 4 * 4 + 4;
         let (suspect, running) = (occupant(0, 0, false), occupant(1, 1, true));
@@ -268,7 +264,7 @@ mod tests {
 
     #[test]
     fn suspects_run_in_halves_until_each_is_alone() {
-        let mut retries = retries();
+        let mut retries = Retries::new(1);
         let process = |_: EnvIndex| 0..4;
         let all: Vec<_> = (0..4).map(|n| occupant(n, n as u64, false)).collect();
         let together = |retries: &mut Retries| {

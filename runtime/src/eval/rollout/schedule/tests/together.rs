@@ -147,27 +147,14 @@ fn begun(episode: u64) -> Running {
     }
 }
 
-fn any_run() -> impl Strategy<Value = VectorRun> {
-    let lengths = proptest::collection::vec(1usize..12, 1..20);
-    let chunk = proptest::sample::select(vec![1usize, 2, 4, 7]);
-    (
-        lengths,
-        1usize..=12,
-        1usize..=6,
-        1usize..=3,
-        chunk,
-        any::<bool>(),
-    )
-        .prop_map(
-            |(lengths, num_envs, per_process, stages, chunk, is_together)| VectorRun {
-                lengths,
-                num_envs,
-                per_process,
-                stages,
-                chunk,
-                is_together,
-            },
-        )
+prop_compose! {
+    fn any_run()(
+        lengths in proptest::collection::vec(1usize..12, 1..20), num_envs in 1usize..=12,
+        per_process in 1usize..=6, stages in 1usize..=3,
+        chunk in proptest::sample::select(vec![1usize, 2, 4, 7]), is_together: bool
+    ) -> VectorRun {
+        VectorRun { lengths, num_envs, per_process, stages, chunk, is_together }
+    }
 }
 
 proptest! {
