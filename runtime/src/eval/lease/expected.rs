@@ -9,6 +9,7 @@ use jobs::assign::{Shard, Work};
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
 use jobs::progress;
+use serde_json::Value;
 
 /// Assumed steps of an episode if the job does not limit them.
 const STEPS: u64 = 300;
@@ -114,16 +115,10 @@ impl StepTimes {
 
 /// Returns the maximum number of steps of an episode, as far as the job says.
 fn limit(job: &Job) -> u64 {
-    let own = job
-        .env_args
-        .get("max_episode_steps")
-        .and_then(serde_json::Value::as_u64);
-    job.rollout
-        .episode_limit()
-        .into_iter()
-        .chain(own)
-        .min()
-        .unwrap_or(STEPS)
+    let own = job.env_args.get("max_episode_steps");
+    let own = own.and_then(Value::as_u64);
+    let limits = job.rollout.episode_limit().into_iter().chain(own);
+    limits.min().unwrap_or(STEPS)
 }
 
 #[cfg(test)]
@@ -131,24 +126,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use jobs::assign::{self, Assign, Assignment};
     use jobs::episode::Episode;
-    use jobs::placement::Placement;
     use jobs::samples;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    const CUT: BlockCut = BlockCut {
-        shard: Shard::Episodes,
-        world_size: 2,
-    };
+    use crate::eval::tests::leases::{CUT, leased};
 
     fn work<const N: usize>(entries: [Value; N]) -> Vec<Work> {
-        let jobs = crate::eval::tests::jobs(entries);
-        let dynamic = Assignment {
-            assign: Assign::Dynamic,
-            shard: Shard::Episodes,
-        };
-        assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 1)
+        leased(&crate::eval::tests::jobs(entries))
     }
 
     fn job(name: &str, length: &str, count: u64, num_envs: u64) -> Value {

@@ -5,22 +5,14 @@ use super::*;
 use crate::clock::now;
 use crate::eval::lease::store::{LIMIT, PATIENCE};
 use crate::eval::tests::cable::Cable;
-use crate::eval::tests::leases::{client, client_at, serve, work};
+use crate::eval::tests::leases::{begin, claim, client, client_at, serve, work};
 
-/// The leases of one rank on a store of their own, after the first claim.
+/// The leases of one rank on a store of their own, which has begun with the job.
 fn open(work: &Work, done: &[u64]) -> (tcpstore::Store, Leases, Claim) {
     let store = serve();
     let mut leases = client(&store, 0, work);
-    let claim = claim(&mut leases);
-    assert!(leases.hold(&claim, work, true, done));
-    (store, leases, claim)
-}
-
-fn claim(leases: &mut Leases) -> Claim {
-    let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
-        panic!("there is work")
-    };
-    claim
+    let first = begin(&mut leases, work, done);
+    (store, leases, first)
 }
 
 /// Returns the rest of the episodes of the current build.
@@ -34,8 +26,7 @@ const JOB: JobIndex = JobIndex(0);
 fn blocks_are_taken_as_episodes_are_asked_for() {
     let work = work(12, 1, 4);
     let (store, mut leases, first) = open(&work, &[1]);
-    leases.visit(&work, vec![1], BTreeSet::new());
-    assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
+    assert_eq!(first.episodes, 0..3);
     assert_eq!(
         (leases.next_episode(), leases.next_episode()),
         (Some(0), Some(2))
@@ -51,8 +42,6 @@ fn blocks_are_taken_as_episodes_are_asked_for() {
 fn a_block_is_done_when_all_of_it_is_written() {
     let work = work(2, 1, 1);
     let (_store, mut leases, _) = open(&work, &[]);
-    leases.visit(&work, Vec::new(), BTreeSet::new());
-    leases.next_build();
     assert_eq!(rest(&mut leases), [0, 1]);
     for episode in [1, 0] {
         assert!(leases.may_write(JOB, episode).unwrap());
@@ -66,8 +55,6 @@ fn a_block_is_done_when_all_of_it_is_written() {
 fn what_was_taken_over_is_neither_written_nor_begun() {
     let work = work(12, 1, 4);
     let (store, mut leases, _) = open(&work, &[]);
-    leases.visit(&work, Vec::new(), BTreeSet::new());
-    leases.next_build();
     assert_eq!(leases.next_episode(), Some(0));
     // The rank is restarted while its old process hangs.
     let mut again = client(&store, 0, &work);
@@ -83,8 +70,7 @@ fn what_was_taken_over_is_neither_written_nor_begun() {
 fn each_build_has_its_own_blocks() {
     let work = work(7, 2, 4);
     let (_store, mut leases, _) = open(&work, &[]);
-    leases.visit(&work, Vec::new(), BTreeSet::new());
-    let mut builds = Vec::new();
+    let mut builds = vec![(0, rest(&mut leases))];
     while let Some(build) = leases.next_build() {
         builds.push((build, rest(&mut leases)));
     }
@@ -95,8 +81,6 @@ fn each_build_has_its_own_blocks() {
 fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
     let work = work(6, 1, 2);
     let (_store, mut leases, _) = open(&work, &[]);
-    leases.visit(&work, Vec::new(), BTreeSet::new());
-    leases.next_build();
     assert_eq!(rest(&mut leases), [0, 1, 2, 3, 4, 5]);
     assert!(leases.may_write(JOB, 1).unwrap());
     leases.written(JOB, 1);
@@ -114,10 +98,7 @@ fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
 fn begun(port: u16, episodes: u64) -> Leases {
     let work = work(episodes, 1, 1);
     let mut leases = client_at(port, 0, &work);
-    let first = claim(&mut leases);
-    assert!(leases.hold(&first, &work, true, &[]));
-    leases.visit(&work, Vec::new(), BTreeSet::new());
-    leases.next_build();
+    let first = begin(&mut leases, &work, &[]);
     assert_eq!((first.block, leases.next_episode()), (0, Some(0)));
     leases
 }

@@ -1,8 +1,5 @@
 //! What is written of episodes that the recorder has finished.
 
-use std::collections::BTreeSet;
-
-use jobs::assign::lease::NextStep;
 use jobs::episode::DemoRef;
 use jobs::job::JobIndex;
 use jobs::journal::{self, Accepted, Journal};
@@ -10,7 +7,7 @@ use jobs::samples;
 
 use super::*;
 use crate::eval::lease::Leases;
-use crate::eval::tests::leases::{client, serve, work};
+use crate::eval::tests::leases::{begin, claim, client, serve, work};
 
 fn finished(env: usize, demo: Option<&str>) -> Finished {
     let demo = demo.map(|demo| DemoRef {
@@ -52,16 +49,11 @@ fn written(leases: Option<Leases>, all: Vec<Finished>) -> (Result<(), Stop>, Vec
 fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
     let (work, store) = (work(12, 1, 4), serve());
     let mut leases = client(&store, 0, &work);
-    let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
-        panic!("there is work")
-    };
-    assert!(leases.hold(&claim, &work, true, &[]));
-    leases.visit(&work, Vec::new(), BTreeSet::new());
-    assert_eq!(leases.next_build(), Some(0));
+    begin(&mut leases, &work, &[]);
     // The rank is restarted while its old process hangs, and takes all over.
     let mut again = client(&store, 0, &work);
     for _ in 0..7 {
-        again.claim(BTreeSet::new()).unwrap();
+        claim(&mut again);
     }
     assert!(!leases.may_write(JobIndex(0), 0).unwrap());
     // Only the first one is of the leased job.
