@@ -81,12 +81,13 @@ impl Tracked {
         let mut tracking = self.start();
         tracking.limit = limit;
         let mut said = tracking.on(&snapshot(), now());
-        said.extend(tracking.finish(&self.report(), &self.folder(), &StopRequest::default()));
+        said.extend(self.finish(tracking, &StopRequest::default()));
         said
     }
 
-    fn report(&self) -> Report {
-        Report::new(&self.plan, &[], Context::default())
+    fn finish(&self, tracking: Tracking, stop: &StopRequest) -> Vec<String> {
+        let report = Report::new(&self.plan, &[], Context::default());
+        tracking.finish(&report, &self.folder(), stop)
     }
 
     fn log(&self) -> String {
@@ -167,11 +168,7 @@ fn a_tracker_that_hangs_is_given_up_at_the_end_and_killed() {
     });
     tracking.limit = Duration::from_millis(300);
     let begun = now();
-    let said = tracking.finish(
-        &tracked.report(),
-        &tracked.folder(),
-        &StopRequest::default(),
-    );
+    let said = tracked.finish(tracking, &StopRequest::default());
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert_eq!(
         said,
@@ -244,9 +241,7 @@ fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
     let mut stop = StopRequest::default();
     stop.call_off("the test stops it".to_owned());
     let begun = now();
-    let said = hangs
-        .start()
-        .finish(&hangs.report(), &hangs.folder(), &stop);
+    let said = hangs.finish(hangs.start(), &stop);
     assert!(said[0].contains("not taken everything in time"), "{said:?}");
     assert!(begun.elapsed() < END_LIMIT);
     let begun = now();
@@ -258,21 +253,17 @@ fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
 fn a_tracker_that_is_too_slow_gets_the_newest_points_and_the_end() {
     let tracked = Tracked::new("import time\ntime.sleep(10000)");
     let mut tracking = tracked.start();
-    let point = Point {
-        values: vec![("overall/errors".to_owned(), 0.0)],
+    // More values than a packet holds; the report is one more point.
+    let values = (0..700).map(|task| (format!("tasks/{task}"), 0.0));
+    let mut point = Point {
+        values: values.collect(),
         ..Point::default()
     };
     (0..600).for_each(|step| {
-        tracking.log(&Point {
-            step,
-            ..point.clone()
-        });
+        point.step = step;
+        tracking.log(&point);
     });
     tracking.limit = Duration::ZERO;
-    let said = tracking.finish(
-        &tracked.report(),
-        &tracked.folder(),
-        &StopRequest::default(),
-    );
-    assert_eq!(said[0], "warning: wandb was too slow for 90 points");
+    let said = tracked.finish(tracking, &StopRequest::default());
+    assert_eq!(said[0], "warning: wandb was too slow for 89 points");
 }

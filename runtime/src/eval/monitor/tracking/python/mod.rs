@@ -27,9 +27,9 @@ const MOST_VALUES: usize = 500;
 /// The worker's Python module.
 const MODULE: Module = ("rrun_track", include_str!("rrun_track.py"));
 
-/// Maximum number of waiting packets: more than an hour of a tracker that takes none. A point has
+/// Maximum number of waiting points: more than an hour of a tracker that takes none. A point has
 /// less than 100 bytes for each value that has changed.
-const MOST_PACKETS: usize = 512;
+const MOST_POINTS: usize = 512;
 
 /// The process of a tracker.
 pub struct PythonTracker {
@@ -39,9 +39,11 @@ pub struct PythonTracker {
     redaction: Redaction,
     /// Whether videos are uploaded at the end.
     is_uploaded: bool,
-    /// Packets that the process has not been sent yet.
-    waiting: VecDeque<Vec<u8>>,
-    /// Number of packets that were left out.
+    /// What the process has not been sent yet, the oldest first.
+    waiting: VecDeque<Point>,
+    /// The end of the run, until it is sent.
+    ending: Option<Value>,
+    /// Number of points that were left out, or parts of them.
     left_out: u64,
     /// Whether the process has answered all packets that it was sent.
     is_free: bool,
@@ -83,6 +85,7 @@ impl PythonTracker {
             redaction,
             is_uploaded: run.args.track_videos,
             waiting: VecDeque::new(),
+            ending: None,
             left_out: 0,
             is_free: false,
             has_warned: false,
@@ -92,7 +95,11 @@ impl PythonTracker {
 
     /// Adds a point, in place of the oldest if too many wait.
     pub fn add(&mut self, point: &Point) {
-        packets_of(point).for_each(|packet| self.put(&packet));
+        if self.waiting.len() == MOST_POINTS {
+            self.waiting.pop_front();
+            self.left_out += 1;
+        }
+        self.waiting.push_back(point.clone());
     }
 
     /// Adds the end of the run, after which nothing comes.
@@ -100,22 +107,13 @@ impl PythonTracker {
         let mut packet = json!(ending);
         packet["kind"] = "ending".into();
         packet["is_uploaded"] = self.is_uploaded.into();
-        self.put(&packet);
-        self.is_last = true;
+        (self.ending, self.is_last) = (Some(packet), true);
         let (name, left_out) = (self.tracker.name(), self.left_out);
         if left_out > 0 {
             notes.push(format!(
                 "warning: {name} was too slow for {left_out} points"
             ));
         }
-    }
-
-    fn put(&mut self, packet: &Value) {
-        if self.waiting.len() == MOST_PACKETS {
-            self.waiting.pop_front();
-            self.left_out += 1;
-        }
-        self.waiting.push_back(packet.to_string().into_bytes());
     }
 
     /// Returns whether the process has taken everything, and has been told to end.
@@ -131,9 +129,9 @@ impl PythonTracker {
     pub fn go_on(&mut self, until: Instant, notes: &mut Vec<String>) -> Result<bool, String> {
         loop {
             if self.is_free
-                && let Some(packet) = self.waiting.pop_front()
+                && let Some(packet) = next_part(&mut self.waiting).or_else(|| self.ending.take())
             {
-                let asked = self.worker.ask(0, &packet);
+                let asked = self.worker.ask(0, packet.to_string().as_bytes());
                 asked.map_err(|err| format!("it takes no message: {err}"))?;
                 self.is_free = false;
             } else if self.is_free && self.is_last && !self.has_all() {
@@ -184,14 +182,14 @@ fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Returns the packets of a point; one of many values needs several.
-fn packets_of(point: &Point) -> impl Iterator<Item = Value> {
+/// Removes what a packet holds of the first point; one of many values needs several.
+fn next_part(points: &mut VecDeque<Point>) -> Option<Value> {
+    let point = points.front_mut()?;
+    let values = point.values.drain(..point.values.len().min(MOST_VALUES));
+    let values: Map<_, _> = values.map(|(name, value)| (name, json!(value))).collect();
     let (step, unix_s) = (point.step, point.unix_s);
-    point.values.chunks(MOST_VALUES).map(move |values| {
-        let values = values.iter().cloned();
-        let values: Map<_, _> = values.map(|(name, value)| (name, json!(value))).collect();
-        json!({"kind": "point", "step": step, "unix_s": unix_s, "values": values})
-    })
+    points.pop_front_if(|point| point.values.is_empty());
+    Some(json!({"kind": "point", "step": step, "unix_s": unix_s, "values": values}))
 }
 
 /// Maximum number of bytes that one start adds to a log.
@@ -254,7 +252,8 @@ mod tests {
             unix_s: 1.5,
             values: values.collect(),
         };
-        let packets: Vec<_> = packets_of(&point).collect();
+        let mut points = VecDeque::from([point]);
+        let packets: Vec<_> = std::iter::from_fn(|| next_part(&mut points)).collect();
         assert_eq!(packets.len(), 3);
         let mut sizes = packets.iter().map(|packet| packet.to_string().len());
         assert!(sizes.all(|bytes| bytes < LARGEST_PACKET * 3 / 4));
