@@ -53,9 +53,7 @@ impl Evaluation {
             self.out.monitor.wait_for_report(timeout);
             return Ok(ExitCode::from(FINAL));
         }
-        let report = write_report(&self.run, delivered, context, self.reference_table())?;
-        self.out.monitor.peers.report_is_written();
-        self.finish_tracking(&report);
+        let report = self.write_report(delivered, context)?;
         if let Some(ended) = self.done_before.as_ref().filter(|_| report.complete()) {
             let episodes = counted(report.overall.episodes, "episode");
             let at = local_minute(ended);
@@ -94,14 +92,9 @@ impl Evaluation {
                 stopped: Some(reason),
                 ..Context::now()
             };
-            let report = write_report(&self.run, Vec::new(), context, self.reference_table())?;
-            self.finish_tracking(&report);
+            self.write_report(Vec::new(), context)?;
         }
         Ok(ExitCode::from(FINAL))
-    }
-
-    fn reference_table(&self) -> Option<String> {
-        self.out.monitor.early_stop.as_ref()?.table()
     }
 
     /// Writes the journal line with the decision of the sequential test, unless the rank was
@@ -119,13 +112,38 @@ impl Evaluation {
         }
     }
 
-    fn finish_tracking(&mut self, report: &Report) {
+    /// Writes the report and prints the tables, with that of a reference if there is one; then the
+    /// trackers get the results.
+    ///
+    /// # Errors
+    /// Returns a [`Stop`] if a file cannot be read or written.
+    fn write_report(&mut self, delivered: Delivered, context: Context) -> Result<Report, Stop> {
+        let RankSetup { folder, plan, .. } = &self.run;
         let monitor = &mut self.out.monitor;
+        let failed = |err: std::io::Error| {
+            let what = format_args!("cannot write the report into `{}`", folder.root().display());
+            Stop::rank(what, err)
+        };
+        let on_disk = Journals::of(folder).map_err(failed)?;
+        let journals = on_disk.and_delivered(delivered);
+        let merged = Merged::new(plan.clone(), journals).map_err(failed)?;
+        let context = Context {
+            commands: Commands::found(folder),
+            ..context
+        };
+        let report = report::write(folder, &merged, context).map_err(failed)?;
+        let reference = monitor.early_stop.as_ref().and_then(EarlyStop::table);
+        let summary = tables::summary(plan, &report, reference);
+        console::out(format_args!("\n{summary}"));
+        console::out(format_args!("report: {}", folder.report().display()));
+        console::out(format_args!("page:   {}", folder.page().display()));
+        monitor.peers.report_is_written();
         let board = monitor.board.as_mut();
         if let Some(tracking) = board.and_then(|board| board.tracking.take()) {
-            let notes = tracking.finish(report, &self.run.folder, &monitor.stop);
+            let notes = tracking.finish(&report, folder, &monitor.stop);
             notes.iter().for_each(|note| monitor.say(note));
         }
+        Ok(report)
     }
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.
@@ -212,36 +230,4 @@ fn bring_together(
         }
     }
     (delivered, context, note)
-}
-
-/// Writes the report and prints the tables, with that of a reference if there is one.
-///
-/// # Errors
-/// Returns a [`Stop`] if a file cannot be read or written.
-fn write_report(
-    setup: &RankSetup,
-    delivered: Delivered,
-    context: Context,
-    reference: Option<String>,
-) -> Result<Report, Stop> {
-    let (folder, plan) = (&setup.folder, &setup.plan);
-    let failed = |err: std::io::Error| {
-        let what = format_args!("cannot write the report into `{}`", folder.root().display());
-        Stop::rank(what, err)
-    };
-    let on_disk = Journals::of(folder).map_err(failed)?;
-    let journals = on_disk.and_delivered(delivered);
-    let merged = Merged::new(plan.clone(), journals).map_err(failed)?;
-    let context = Context {
-        commands: Commands::found(folder),
-        ..context
-    };
-    let report = report::write(folder, &merged, context).map_err(failed)?;
-    console::out(format_args!(
-        "\n{}",
-        tables::summary(plan, &report, reference)
-    ));
-    console::out(format_args!("report: {}", folder.report().display()));
-    console::out(format_args!("page:   {}", folder.page().display()));
-    Ok(report)
 }

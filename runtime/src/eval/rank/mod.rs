@@ -105,16 +105,11 @@ impl Evaluation {
     fn jobs(&mut self, mut queue: JobQueue) -> Result<(), Stop> {
         while let Some(work) = queue.next(&self.run, &mut self.past, &mut self.out)? {
             let monitor = &mut self.out.monitor;
-            let orders = monitor.orders.at(now());
-            if orders.stop {
-                monitor.stop.is_decided = true;
-                break;
-            }
-            if !orders.allows(work.job.index) {
-                monitor.say(&format!("{} is skipped", work.job.name));
-            } else {
+            if !monitor.begins_no_more(work.job.index) {
                 self.job(&work, queue.is_leased(&work))?;
                 self.note_policy_files(Duration::ZERO)?;
+            } else if !monitor.stop.is_decided {
+                monitor.say(&format!("{} is skipped", work.job.name));
             }
             if let Some(leases) = &mut self.out.leases
                 && !self.out.monitor.is_over()
