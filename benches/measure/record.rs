@@ -20,7 +20,7 @@ use jobs::layout::{RecordFormat, RunFolder};
 use jobs::samples;
 use runtime::env::{EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
-    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, RecordPlan, Recorder, VideoPlan,
+    AS_RENDERED, DatasetPlan, EarlierDemos, EpisodeEnd, RecordPlan, Recorder, VideoPlan,
 };
 
 use crate::{Outcome, bridge, now};
@@ -115,9 +115,9 @@ fn video(dir: &Path, envs: usize) -> VideoPlan {
             .map(|env| format!("push_video_rank0_gpu0_env{env}"))
             .collect(),
         per_episode: false,
-        grids: Vec::new(),
+        grids: BTreeMap::new(),
         cameras: vec!["front".to_owned()],
-        size: CameraSize::AsRendered,
+        camera_limit: AS_RENDERED,
         fps: 30,
         bitrate: 8_000_000,
     }

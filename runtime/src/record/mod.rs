@@ -35,7 +35,7 @@ pub use dataset::{DatasetPlan, EarlierDemos, demos, leave_out};
 pub use disk::{Amount, Estimate};
 pub use lane::{ChannelWaits, Closed};
 pub use recorder::Recorder;
-pub use video::{CameraSize, GridPlan, VideoPlan, thumbnail};
+pub use video::{AS_RENDERED, LOW_RES, VideoPlan, thumbnail};
 
 /// Configuration of a recording.
 #[derive(Clone, Debug)]

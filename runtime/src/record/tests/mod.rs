@@ -16,7 +16,7 @@ use jobs::samples;
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
 use crate::policy::tests::{env_with, frame};
 use crate::record::{
-    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, Finished, RecordPlan, Recorder, VideoPlan,
+    AS_RENDERED, DatasetPlan, EarlierDemos, EpisodeEnd, Finished, RecordPlan, Recorder, VideoPlan,
 };
 
 const SUCCESS: EpisodeEnd = EpisodeEnd {
@@ -56,9 +56,9 @@ pub(in crate::record) fn plan(dir: &Path, dataset: bool, video: bool) -> RecordP
                 .map(|env| format!("lift_video_rank0_gpu0_env{env}"))
                 .collect(),
             per_episode: false,
-            grids: Vec::new(),
+            grids: BTreeMap::new(),
             cameras: ["front", "wrist"].map(str::to_owned).to_vec(),
-            size: CameraSize::AsRendered,
+            camera_limit: AS_RENDERED,
             fps: 10,
             bitrate: 500_000,
         }),

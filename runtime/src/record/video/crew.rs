@@ -15,7 +15,7 @@ use crate::record::lane::Closed;
 use crate::record::recorder::{Answer, Event, EventKind, Written};
 use crate::record::video::mp4::Mp4;
 use crate::record::video::{Fault, Film};
-use crate::record::{GridPlan, RecordError, VideoPlan};
+use crate::record::{RecordError, VideoPlan};
 
 /// The videos of one thread: the tracks by environment, and grids.
 #[derive(Default)]
@@ -42,10 +42,10 @@ pub(in crate::record) fn start(
         coders[env % threads].tracks.insert(env, track);
         routes.push(vec![env % threads]);
     }
-    for (number, grid) in plan.grids.iter().enumerate() {
-        let thread = (num_envs + number) % threads;
-        coders[thread].grids.push(GridVideo::new(plan, grid));
-        for env in &grid.envs {
+    for (number, (stem, envs)) in (num_envs..).zip(&plan.grids) {
+        let thread = number % threads;
+        coders[thread].grids.push(GridVideo::new(plan, stem, envs));
+        for env in envs {
             if !routes[*env].contains(&thread) {
                 routes[*env].push(thread);
             }
@@ -122,15 +122,14 @@ struct GridVideo {
 }
 
 impl GridVideo {
-    /// Creates the grid that `grid` describes, without a file.
-    fn new(plan: &VideoPlan, grid: &GridPlan) -> Self {
-        let envs = grid.envs.len();
-        let mut film = plan.film(&grid.stem, envs);
-        (film.grid, film.limit) = (shape(envs), LARGEST);
+    /// Creates the grid `stem` of these environments, without a file.
+    fn new(plan: &VideoPlan, stem: &str, envs: &[usize]) -> Self {
+        let mut film = plan.film(stem, envs.len());
+        (film.grid, film.limit) = (shape(envs.len()), LARGEST);
         Self {
             film,
-            envs: grid.envs.clone(),
-            fresh: vec![false; envs],
+            envs: envs.to_vec(),
+            fresh: vec![false; envs.len()],
             fault: None,
         }
     }

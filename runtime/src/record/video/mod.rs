@@ -32,8 +32,13 @@ pub use tile::thumbnail;
 
 /// Distance of key frames, to which players can seek, in seconds.
 const KEYFRAME_SECONDS: u32 = 2;
-/// The size for `use_high_res_cameras: False`.
-const LOW_RES: ImageSize = ImageSize {
+/// The limit of cameras that are shown as the simulator rendered them.
+pub const AS_RENDERED: ImageSize = ImageSize {
+    height: u32::MAX,
+    width: u32::MAX,
+};
+/// The limit for `use_high_res_cameras: False`.
+pub const LOW_RES: ImageSize = ImageSize {
     height: 128,
     width: 128,
 };
@@ -50,45 +55,19 @@ pub struct VideoPlan {
     /// True for an additional file per episode: `<stem>_episode<e>_success.mp4` or `…_failure.mp4`,
     /// and `…_unfinished.mp4` until its end.
     pub per_episode: bool,
-    /// Additional grid videos, one for the environments of each of these workers.
-    pub grids: Vec<GridPlan>,
+    /// Additional grid videos, one for each worker: the indices of its environments, row by row, by
+    /// the file name without extension, `<job>_video_rank<w>_gpu<g>_grid`.
+    pub grids: BTreeMap<String, Vec<usize>>,
     /// Cameras from left to right, at least one.
     pub cameras: Vec<String>,
-    /// Size of each camera in the video.
-    pub size: CameraSize,
+    /// Maximum size of each camera in the video. A larger one is scaled down to fit into it, with
+    /// its aspect ratio.
+    pub camera_limit: ImageSize,
     /// Frames per second, at least 1.
     pub fps: u32,
     /// Approximate maximum of bits per second; at least 10 000. A grid has this bit rate for each
     /// of its environments.
     pub bitrate: u32,
-}
-
-/// The environments of one worker in one video.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GridPlan {
-    /// File name without extension: `<job>_video_rank<w>_gpu<g>_grid`.
-    pub stem: String,
-    /// Indices of the environments, row by row. Each is in at most one grid.
-    pub envs: Vec<usize>,
-}
-
-/// Size of one camera in a video.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CameraSize {
-    /// The size that the simulator rendered.
-    AsRendered,
-    /// Scaled down to fit into 128×128, with its aspect ratio.
-    LowRes,
-}
-
-impl CameraSize {
-    /// Returns the size in the video of a camera whose images have this size.
-    pub(super) fn of(self, rendered: ImageSize) -> ImageSize {
-        match self {
-            Self::AsRendered => rendered,
-            Self::LowRes => fit(rendered, rendered, LOW_RES),
-        }
-    }
 }
 
 impl VideoPlan {
@@ -101,7 +80,7 @@ impl VideoPlan {
         };
         let path = self.dir.join(format!("{stem}.mp4"));
         let mut film = Film::new(path, rate, &self.cameras);
-        film.size = self.size;
+        film.camera_limit = self.camera_limit;
         film
     }
 
@@ -138,7 +117,8 @@ pub(in crate::record) struct Film {
     pub(in crate::record) replaces: bool,
     /// Cameras from left to right.
     cameras: Vec<String>,
-    size: CameraSize,
+    /// Maximum size of each of them.
+    camera_limit: ImageSize,
     /// Rows and columns of cells, each with all cameras.
     grid: (usize, usize),
     /// Maximum size of the whole image.
@@ -166,12 +146,9 @@ impl Film {
             path,
             replaces: false,
             cameras: cameras.to_vec(),
-            size: CameraSize::AsRendered,
+            camera_limit: AS_RENDERED,
             grid: (1, 1),
-            limit: ImageSize {
-                height: u32::MAX,
-                width: u32::MAX,
-            },
+            limit: AS_RENDERED,
             rate,
             canvas: None,
             file: None,
@@ -199,13 +176,14 @@ impl Film {
 
     fn canvas(&self, pictures: &BTreeMap<String, Frame>) -> Result<Canvas, String> {
         let (rows, columns) = self.grid;
-        let whole = Tiling::of(&self.cameras, pictures, |from| self.size.of(from))?;
+        let shown = |from| fit(from, from, self.camera_limit);
+        let whole = Tiling::of(&self.cameras, pictures, shown)?;
         let all = ImageSize {
             height: u32::try_from(whole.height * rows).unwrap_or(u32::MAX),
             width: u32::try_from(whole.width * columns).unwrap_or(u32::MAX),
         };
         let tiling = Tiling::of(&self.cameras, pictures, |from| {
-            fit(self.size.of(from), all, self.limit)
+            fit(shown(from), all, self.limit)
         })?;
         let (height, width) = (tiling.height * rows, tiling.width * columns);
         Ok(Canvas {
@@ -267,7 +245,7 @@ mod tests {
     fn low_resolution_keeps_the_shape_and_enlarges_nothing() {
         let size = |(height, width)| ImageSize { height, width };
         assert_eq!(
-            [(480, 640), (960, 480), (64, 64)].map(|sides| CameraSize::LowRes.of(size(sides))),
+            [(480, 640), (960, 480), (64, 64)].map(|sides| fit(size(sides), size(sides), LOW_RES)),
             [(96, 128), (128, 64), (64, 64)].map(size)
         );
     }

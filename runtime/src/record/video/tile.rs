@@ -28,8 +28,6 @@ struct Tile {
     from: ImageSize,
     /// Columns on the canvas before this tile.
     left: usize,
-    /// Columns on the canvas of this tile.
-    width: usize,
     scale: Option<Resize>,
 }
 
@@ -57,7 +55,6 @@ impl Tiling {
                 camera: camera.clone(),
                 from,
                 left: width,
-                width: to.width as usize,
                 scale,
             });
             height = height.max(to.height as usize);
@@ -85,7 +82,7 @@ impl Tiling {
             let target = &mut canvas[tile.left * 3..];
             match &tile.scale {
                 Some(scale) => scale.apply(&frame.rgb, target, stride),
-                None => copy(&frame.rgb, tile.width * 3, target, stride),
+                None => copy(&frame.rgb, frame.width as usize * 3, target, stride),
             }
         }
         Ok(())

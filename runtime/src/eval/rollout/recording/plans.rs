@@ -27,7 +27,7 @@ use crate::eval::Stop;
 use crate::eval::ledger::Ledger;
 use crate::eval::rank_setup::RankSetup;
 use crate::eval::rollout::job::task::Task;
-use crate::record::{self, CameraSize, DatasetPlan, EarlierDemos, GridPlan, VideoPlan};
+use crate::record::{self, AS_RENDERED, DatasetPlan, EarlierDemos, LOW_RES, VideoPlan};
 
 /// Bits per second of each environment's video.
 const BITRATE: u32 = 1_500_000;
@@ -103,22 +103,19 @@ pub fn videos(
     let every = spec.cameras.iter().map(|camera| camera.name.clone());
     let cameras = job.video.cameras.clone();
     let cameras = cameras.filter(|cameras| !cameras.is_empty());
+    let stem = |seat: &Seat| RunFolder::video_stem(&job.name, *seat);
     (is_filmed(job, args) && !spec.cameras.is_empty()).then(|| VideoPlan {
         dir: folder.videos(job),
-        stems: seats
-            .iter()
-            .map(|seat| RunFolder::video_stem(&job.name, *seat))
-            .collect(),
+        stems: seats.iter().map(stem).collect(),
         per_episode: job.video.per_episode,
-        grids: if job.video.grid {
-            grids(job, seats)
-        } else {
-            Vec::new()
+        grids: match job.video.grid {
+            true => grids(job, seats),
+            false => BTreeMap::new(),
         },
         cameras: cameras.unwrap_or_else(|| every.collect()),
-        size: match job.video.use_high_res_cameras {
-            Some(false) => CameraSize::LowRes,
-            _ => CameraSize::AsRendered,
+        camera_limit: match job.video.use_high_res_cameras {
+            Some(false) => LOW_RES,
+            _ => AS_RENDERED,
         },
         fps: job.video.fps.unwrap_or(spec.control_hz).max(1),
         bitrate: BITRATE,
@@ -126,18 +123,13 @@ pub fn videos(
 }
 
 /// Returns one grid video for each worker and GPU.
-fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
-    let mut grids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+fn grids(job: &Job, seats: &[Seat]) -> BTreeMap<String, Vec<usize>> {
+    let mut grids: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (env, seat) in seats.iter().enumerate() {
-        grids
-            .entry(RunFolder::grid_stem(&job.name, *seat))
-            .or_default()
-            .push(env);
+        let grid = grids.entry(RunFolder::grid_stem(&job.name, *seat));
+        grid.or_default().push(env);
     }
     grids
-        .into_iter()
-        .map(|(stem, envs)| GridPlan { stem, envs })
-        .collect()
 }
 
 /// Number of demonstrations that are named in a message.
@@ -250,7 +242,7 @@ mod tests {
             ]
         );
         assert_eq!((plan.dir.to_str(), plan.fps), (Some("out/behavior"), 20));
-        assert_eq!(plan.size, CameraSize::AsRendered);
+        assert_eq!(plan.camera_limit, AS_RENDERED);
     }
 
     #[test]
@@ -258,7 +250,7 @@ mod tests {
         let low = json!({"save_video": true, "use_high_res_cameras": false, "video_base_dir": "v", "fps": 10});
         let plan = planned(&[], low.clone()).unwrap();
         assert_eq!((plan.dir.to_str(), plan.fps), (Some("v"), 10));
-        assert_eq!(plan.size, CameraSize::LowRes);
+        assert_eq!(plan.camera_limit, LOW_RES);
         assert!(planned(&["--no-video"], low).is_none());
         assert!(planned(&[], json!({"save_video": false})).is_none());
     }
@@ -266,12 +258,8 @@ mod tests {
     #[test]
     fn a_grid_has_the_environments_of_one_worker() {
         let plan = planned(&[], json!({"grid": true, "per_episode": true})).unwrap();
-        let grids = plan.grids.iter();
-        let grids: Vec<_> = grids
-            .map(|grid| (grid.stem.as_str(), &grid.envs[..]))
-            .collect();
-        let first = ("behavior_video_rank0_gpu0_grid", &[0, 1][..]);
-        assert_eq!(grids, [first, ("behavior_video_rank1_gpu1_grid", &[2])]);
+        let of = |rank: &str| &plan.grids[&format!("behavior_video_{rank}_grid")][..];
+        assert_eq!([of("rank0_gpu0"), of("rank1_gpu1")], [&[0, 1][..], &[2]]);
         assert!(plan.per_episode);
     }
 

@@ -5,7 +5,7 @@ use crate::record::tests::video::movie::frames_of;
 use crate::record::tests::{
     SUCCESS, demo, end, finish, observation, plan, recorded, start, step_to,
 };
-use crate::record::{Finished, GridPlan, Recorder};
+use crate::record::{Finished, Recorder};
 
 /// Records an episode of three steps with images of this size; `colour` computes each byte from its
 /// position.
@@ -70,10 +70,7 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
     let mut plan = plan(dir.path(), true, true);
     let video = plan.video.as_mut().unwrap();
     video.per_episode = true;
-    video.grids = vec![GridPlan {
-        stem: "grid".to_owned(),
-        envs: vec![0, 1],
-    }];
+    video.grids = [("grid".to_owned(), vec![0, 1])].into();
     video.bitrate = 50_000_000;
     let mut recorder = start(plan);
     let plain = |t: u32, _: u32| (t * 50) as u8;

@@ -1,6 +1,5 @@
 //! Tests of the video of several environments.
 
-use crate::record::GridPlan;
 use crate::record::tests::video::movie::{Movie, boxes, decoded, frames_of, inner, u32_at};
 use crate::record::tests::{SUCCESS, begin, end, finish, plan, start, steps};
 
@@ -9,10 +8,7 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
     let stem = "lift_video_rank0_gpu0_grid".to_owned();
-    plan.video.as_mut().unwrap().grids = vec![GridPlan {
-        stem,
-        envs: vec![1, 0],
-    }];
+    plan.video.as_mut().unwrap().grids = [(stem, vec![1, 0])].into();
     let mut recorder = start(plan);
     begin(&mut recorder, 0, 0, true);
     begin(&mut recorder, 1, 1, true);
