@@ -69,7 +69,7 @@ pub(super) enum Written {
 
 /// Finished episodes that were not returned yet, in the order of their ends.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+struct Pending {
     /// Ticket of the first of them.
     first: u64,
     /// Each with the number of answers that it lacks.
@@ -89,7 +89,7 @@ impl Pending {
     }
 
     /// Adds the answer of a thread.
-    pub(super) fn add(&mut self, answer: Answer) {
+    fn add(&mut self, answer: Answer) {
         let at = (answer.ticket - self.first) as usize;
         let Some((missing, finished)) = self.episodes.get_mut(at) else {
             return;
@@ -113,7 +113,7 @@ impl Pending {
     /// Returns the complete episodes, each once. One that lacks an answer holds back those behind
     /// it: a dataset has them in the same order, so that after a kill only its last ones have no
     /// line in the journal.
-    pub(super) fn take(&mut self) -> Vec<Finished> {
+    fn take(&mut self) -> Vec<Finished> {
         let lacking = self.episodes.iter().position(|(missing, _)| *missing > 0);
         let whole = ..lacking.unwrap_or(self.episodes.len());
         let taken: Vec<_> = self.episodes.drain(whole).map(|(_, one)| one).collect();
@@ -132,8 +132,8 @@ pub struct Recorder {
     has_dataset: bool,
     /// True if the dataset has images.
     has_pictures: bool,
-    pub(super) answers: Receiver<Answer>,
-    pub(super) pending: Pending,
+    answers: Receiver<Answer>,
+    pending: Pending,
     /// The open episode of each environment, with rows if there is a dataset.
     open: Vec<Option<EpisodeRows>>,
     closed: Closed,

@@ -116,13 +116,7 @@ mod tests {
     #[test]
     fn noise_gets_a_video() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = 1u32;
-        let mut noise = || {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            (state >> 7) as u8
-        };
+        let mut noise = crate::record::tests::noise(1);
         let mut frame = || Frame {
             height: 64,
             width: 96,

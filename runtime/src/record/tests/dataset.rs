@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use hdf5::types::VarLenUnicode;
 use jobs::eval_args::ExportMode;
@@ -11,8 +10,8 @@ use rig::need::{Need, need};
 
 use crate::env::EnvIndex;
 use crate::record::tests::{
-    SUCCESS, begin, demo, demos, end, episode, finish, observation, plan, recorded, start, step_to,
-    steps,
+    FAILURE, SUCCESS, begin, check_with, demo, demos, end, episode, finish, observation, plan,
+    recorded, start, step_to, steps,
 };
 use crate::record::{self, EpisodeEnd, Finished, Recorder};
 
@@ -232,10 +231,10 @@ fn a_full_disk_costs_the_episode_and_nothing_before_it() {
     let mut recorder = start(plan(disk.path(), true, false));
     episode(&mut recorder, 0, 0, 2);
     let ballast = disk.path().join("ballast");
-    wait_for(&mut recorder, 1);
+    wait(&mut recorder);
     fs::write(&ballast, vec![1; 1 << 21]).unwrap_err();
     episode(&mut recorder, 0, 1, 2);
-    let reason = wait_for(&mut recorder, 1)[0].errors.remove(0);
+    let reason = wait(&mut recorder).errors.remove(0);
     assert!(
         reason.contains("dataset.hdf5") && reason.contains("No space left on device"),
         "{reason}"
@@ -246,39 +245,21 @@ fn a_full_disk_costs_the_episode_and_nothing_before_it() {
     check_with_h5py(&disk.path().join("dataset.hdf5"), 2);
 }
 
-fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<Finished> {
-    let timeout = std::time::Duration::from_secs(60);
-    let mut recorded = Vec::new();
-    while recorded.len() < count {
-        let answer = recorder.answers.recv_timeout(timeout).unwrap();
-        recorder.pending.add(answer);
-        recorded.extend(recorder.pending.take());
-    }
-    recorded
+/// Waits for the episode that is being written.
+fn wait(recorder: &mut Recorder) -> Finished {
+    let limit = std::time::Duration::from_secs(60);
+    recorder.poll_within(limit).unwrap().remove(0)
 }
 
 /// Reads the whole file with h5py, on which the users' tools are based.
 pub(super) fn check_with_h5py(path: &Path, demos: usize) {
-    if !need(Need::Python("h5py")) {
-        return;
+    if need(Need::Python("h5py")) {
+        check_with(PYTHON, "check_dataset.py", path, &[demos]);
     }
-    let output = Command::new(PYTHON)
-        .arg(rig::fixture("check_dataset.py"))
-        .arg(path)
-        .arg(demos.to_string())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
 }
 
 #[test]
 fn failed_episodes_go_where_the_export_says() {
-    const FAILURE: EpisodeEnd = EpisodeEnd {
-        success: false,
-        terminated: false,
-        truncated: true,
-    };
     let counts = |export| {
         let dir = tempfile::tempdir().unwrap();
         let mut plan = plan(dir.path(), true, false);

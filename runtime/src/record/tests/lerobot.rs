@@ -10,15 +10,11 @@ use std::process::Command;
 use jobs::layout::RecordFormat;
 use serde_json::{Value, json};
 
-use crate::record::tests::{SUCCESS, begin, demos, end, episode, finish, plan, recorded, steps};
-use crate::record::{self, EpisodeEnd, RecordPlan, Recorder};
-
-const FAILURE: EpisodeEnd = EpisodeEnd {
-    success: false,
-    terminated: false,
-    truncated: true,
+use crate::record::tests::{
+    FAILURE, SUCCESS, begin, check_with, demos, end, episode, finish, plan, recorded, steps,
 };
 
+use crate::record::{self, RecordPlan, Recorder};
 fn folder(dir: &Path) -> RecordPlan {
     let mut plan = plan(dir, true, false);
     let dataset = plan.dataset.as_mut().unwrap();
@@ -41,25 +37,12 @@ fn lines(root: &Path) -> Vec<Value> {
 /// Loads the folder with lerobot if `RRUN_LEROBOT_PYTHON` names an interpreter that has the
 /// package.
 fn check_with_lerobot(root: &Path, episodes: usize, frames: usize) {
-    let python = std::env::var_os("RRUN_LEROBOT_PYTHON").filter(has_lerobot);
-    let Some(python) = python else {
-        eprintln!(
+    match std::env::var_os("RRUN_LEROBOT_PYTHON").filter(has_lerobot) {
+        Some(python) => check_with(python, "check_lerobot.py", root, &[episodes, frames]),
+        None => eprintln!(
             "lerobot did not load the dataset: RRUN_LEROBOT_PYTHON names no interpreter that has the package"
-        );
-        return;
-    };
-    let words = [episodes, frames].map(|count| count.to_string());
-    let output = Command::new(python)
-        .arg(rig::fixture("check_lerobot.py"))
-        .arg(root)
-        .args(words)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+        ),
+    }
 }
 
 fn has_lerobot(python: &OsString) -> bool {

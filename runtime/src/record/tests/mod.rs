@@ -6,7 +6,9 @@ mod lerobot;
 mod video;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use jobs::eval_args::ExportMode;
@@ -23,6 +25,12 @@ const SUCCESS: EpisodeEnd = EpisodeEnd {
     success: true,
     terminated: true,
     truncated: false,
+};
+
+const FAILURE: EpisodeEnd = EpisodeEnd {
+    success: false,
+    terminated: false,
+    truncated: true,
 };
 
 /// Returns an environment with cameras of 32×32 and 32×30, two action dimensions and 10 steps per
@@ -91,6 +99,17 @@ fn begin(recorder: &mut Recorder, env: usize, episode: u64, pictures: bool) {
         .unwrap();
 }
 
+/// Returns a source of bytes that are unrelated to each other.
+pub(super) fn noise(seed: u32) -> impl FnMut() -> u8 {
+    let mut state = seed.wrapping_mul(2_654_435_761).max(1);
+    move || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 7) as u8
+    }
+}
+
 /// Returns a step to this observation, without reward or end.
 pub(super) fn step_to(observation: Observation) -> Step {
     Step {
@@ -152,6 +171,16 @@ fn recorded(plan: RecordPlan, record: impl FnOnce(&mut Recorder)) -> Vec<Finishe
     let mut recorder = start(plan);
     record(&mut recorder);
     finish(recorder)
+}
+
+/// Has a Python program of the fixtures check a dataset with these numbers.
+fn check_with(python: impl AsRef<OsStr>, program: &str, dataset: &Path, numbers: &[usize]) {
+    let mut command = Command::new(python);
+    command.arg(rig::fixture(program)).arg(dataset);
+    let output = command.args(numbers.iter().map(usize::to_string)).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }
 
 fn demo(finished: &Finished) -> Option<&str> {

@@ -157,13 +157,7 @@ mod tests {
 
     fn noise(seed: u32) -> Planes {
         let mut planes = Planes::new(64, 96);
-        let mut state = seed.wrapping_mul(2_654_435_761).max(1);
-        for byte in &mut planes.y {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            *byte = state as u8;
-        }
+        planes.y.fill_with(crate::record::tests::noise(seed));
         planes
     }
 

@@ -14,10 +14,10 @@ use rig::wait::until;
 use crate::env::EnvIndex;
 use crate::record::tests::video::movie::{Movie, boxes, decoded, inner, u32_at};
 use crate::record::tests::{
-    SUCCESS, begin, demo, end, env, episode, finish, observation, plan, recorded, start, step_to,
-    steps,
+    FAILURE, SUCCESS, begin, demo, end, env, episode, finish, observation, plan, recorded, start,
+    step_to, steps,
 };
-use crate::record::{EpisodeEnd, Finished, Recorder};
+use crate::record::{Finished, Recorder};
 
 /// Returns the path of an episode's video.
 fn video(dir: &Path, finished: &Finished) -> PathBuf {
@@ -169,16 +169,11 @@ fn an_episode_has_a_file_of_its_own_that_says_how_it_ended() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
     plan.video.as_mut().unwrap().per_episode = true;
-    let failure = EpisodeEnd {
-        success: false,
-        terminated: false,
-        truncated: true,
-    };
     let recorded = recorded(plan, |recorder| {
         episode(recorder, 0, 4, 14);
         begin(recorder, 0, 5, true);
         steps(recorder, 0, 3, true);
-        end(recorder, 0, 0, failure);
+        end(recorder, 0, 0, FAILURE);
         begin(recorder, 1, 6, true);
         steps(recorder, 1, 2, true);
         recorder.forget(EnvIndex(1)).unwrap();
