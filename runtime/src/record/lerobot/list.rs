@@ -130,13 +130,12 @@ impl Folder {
 
     /// Adds what a line says.
     fn add(&mut self, facts: &Value) -> Result<(), RecordError> {
-        let lacking = || lacks("`rrun_episodes.jsonl`", "all statistics");
         let (Some(found), Some(length), Some(stats)) = (
             facts["episode_index"].as_u64(),
             facts["length"].as_u64(),
             stats::from_json(&facts["stats"]),
         ) else {
-            return Err(lacking());
+            return Err(lacks("`rrun_episodes.jsonl`", "all statistics"));
         };
         if found != self.episodes {
             return Err(is_not_listed(found, self.episodes));
@@ -235,6 +234,9 @@ impl Folder {
         self.replace(name, format!("{value:#}\n").as_bytes())
     }
 
+        if fs::read(&path).is_ok_and(|found| found == text) {
+            return Ok(());
+        }
     fn replace(&self, name: &str, text: &[u8]) -> Result<(), RecordError> {
         let path = self.meta(name);
         write_whole(&path, text).map_err(|err| RecordError::file(&path, err))

@@ -1,11 +1,12 @@
 //! Tests of LeRobot folders: contents, resuming, a kill between two files, and loading with lerobot
 //! itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
 use jobs::layout::RecordFormat;
 use serde_json::{Value, json};
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use crate::record::tests::{
     FAILURE, SUCCESS, begin, check_with, demos, end, episode, finish, plan, recorded, steps,
 };
-
 use crate::record::{self, RecordPlan, Recorder};
+
 fn folder(dir: &Path) -> RecordPlan {
     let mut plan = plan(dir, true, false);
     let dataset = plan.dataset.as_mut().unwrap();
@@ -225,6 +226,27 @@ fn a_folder_is_whole_after_a_kill_at_each_of_its_files_in_any_order() {
         before = after;
     }
     check_with_lerobot(&root, 3, 12);
+}
+
+#[test]
+fn a_folder_that_is_whole_is_opened_without_a_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("lerobot");
+    recorded(folder(dir.path()), |recorder| {
+        (0..3).for_each(|number| episode(recorder, 0, number, 3));
+    });
+    let files = || {
+        let meta = fs::read_dir(root.join("meta")).unwrap();
+        let inode = |entry: io::Result<fs::DirEntry>| entry.unwrap().metadata().unwrap().ino();
+        meta.map(inode).collect::<BTreeSet<_>>()
+    };
+    let before = files();
+    recorded(folder(dir.path()), |_| {});
+    assert_eq!(
+        files(),
+        before,
+        "a file that is written again is another one"
+    );
 }
 
 #[test]
