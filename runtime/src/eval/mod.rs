@@ -24,14 +24,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use jobs::eval_args::EvalArgs;
-use jobs::launch::LockError;
 use jobs::live::PAGE_VARIABLE;
 use jobs::rank_env::FINAL;
 use jobs::refusal::{Refusal, Refused};
 use tcpstore::StoreError;
 
 use crate::console;
-use crate::env::EnvError;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Monitor;
 use crate::eval::monitor::meter::Meter;
@@ -155,12 +153,6 @@ impl Stop {
     }
 }
 
-impl From<EnvError> for Stop {
-    fn from(err: EnvError) -> Self {
-        Self::job(err)
-    }
-}
-
 impl From<PolicyError> for Stop {
     fn from(err: PolicyError) -> Self {
         match err {
@@ -179,15 +171,6 @@ impl From<RecordError> for Stop {
 impl From<StoreError> for Stop {
     fn from(err: StoreError) -> Self {
         Self::Rank(err.to_string())
-    }
-}
-
-impl From<LockError> for Stop {
-    fn from(err: LockError) -> Self {
-        match err {
-            LockError::Refused(refusal) => Self::Refused(refusal),
-            LockError::Failed(reason) => Self::Rank(reason.to_string()),
-        }
     }
 }
 

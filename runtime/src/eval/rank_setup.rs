@@ -12,7 +12,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;
 use jobs::job::{Job, Status};
 use jobs::journal::Journal;
-use jobs::launch::{self, LaunchLock};
+use jobs::launch::{self, LaunchLock, LockError};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
@@ -182,7 +182,10 @@ impl RankSetup {
         let launch = launch::fresh_id();
         let launch = launch.map_err(|err| Stop::rank("cannot name this launch", err))?;
         let say = |text: &str| console::say(Level::Info, "rrun-rank:", text, json!({}));
-        Ok(LaunchLock::take(&self.folder, &launch, say)?)
+        LaunchLock::take(&self.folder, &launch, say).map_err(|err| match err {
+            LockError::Refused(refusal) => Stop::Refused(refusal),
+            LockError::Failed(reason) => Stop::Rank(reason.to_string()),
+        })
     }
 }
 

@@ -235,21 +235,17 @@ impl Worker {
         let said = match self.process.receive(&mut buffer) {
             None => Ok(None),
             Some([]) => {
-                self.lose_socket();
+                // It is closed; the exit code may still arrive.
+                self.process.socket = None;
+                if self.due().is_none_or(|at| at > now() + END_LIMIT) {
+                    self.expect_by(Some(END_LIMIT));
+                }
                 Ok(None)
             }
             Some(packet) => self.take(packet),
         };
         self.buffer = buffer;
         said
-    }
-
-    /// Takes note that the socket is closed. The exit code may still arrive.
-    fn lose_socket(&mut self) {
-        self.process.socket = None;
-        if self.due().is_none_or(|at| at > now() + END_LIMIT) {
-            self.expect_by(Some(END_LIMIT));
-        }
     }
 
     fn take(&mut self, packet: &[u8]) -> Result<Option<Said>, Loss> {

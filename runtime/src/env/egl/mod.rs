@@ -144,10 +144,12 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Suitability
         EglDriver::MesaOnNvidia => return Suitability::DoesNotOpen,
         EglDriver::Software => return Suitability::Software,
     };
+    let mut alike = devices.iter().filter(|one| one.driver == device.driver);
     let is_own = match (&device.pci, &gpu.pci) {
         (Some(device), Some(gpu)) => Some(device == gpu),
+        // Such a number counts if no other device has it.
         _ => cuda
-            .filter(|_| is_unique(devices, device.driver))
+            .filter(|_| alike.nth(1).is_none())
             .map(|cuda| cuda == gpu.index),
     };
     match is_own {
@@ -155,14 +157,6 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Suitability
         Some(false) => Suitability::OfAnotherGpu,
         None => Suitability::Unidentified,
     }
-}
-
-fn is_unique(devices: &[EglDevice], driver: EglDriver) -> bool {
-    devices
-        .iter()
-        .filter(|device| device.driver == driver)
-        .count()
-        == 1
 }
 
 /// Formats the list of devices: `0: NVIDIA, cuda:0; 1: Mesa on the CPU`.

@@ -261,11 +261,13 @@ impl Monitor {
         })
     }
 
-    /// Waits for the report of rank 0.
+    /// Waits for the report of rank 0 before this rank exits with an error, because its exit makes
+    /// the launcher stop the others. After the time limit it exits anyway.
     pub fn wait_for_report(&mut self, timeout: Duration) {
-        let (pulse, beat) = (&mut self.pulse, &self.beat);
-        let meanwhile = || pulse.on(beat, now());
-        self.peers.wait_for_report(timeout, meanwhile);
+        let began = now();
+        while began.elapsed() < timeout && self.peers.waits_for_report() {
+            self.pulse.on(&self.beat, now());
+        }
     }
 
     fn publish_outcomes(&mut self) {

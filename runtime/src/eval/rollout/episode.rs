@@ -69,20 +69,16 @@ pub struct Ending {
 impl Ending {
     /// Returns the rules of a job for an environment.
     pub fn new(rollout: &Rollout, env: &EnvSpec) -> Self {
-        Self::of(rollout, env.max_episode_steps, env.ends_on_success)
-    }
-
-    fn of(rollout: &Rollout, max_episode_steps: u32, ends_on_success: bool) -> Self {
         // An environment may not truncate after a termination that was ignored, so its limit is
         // enforced here as well.
         let own = if rollout.ignore_terminations {
-            u64::from(max_episode_steps)
+            u64::from(env.max_episode_steps)
         } else {
             u64::MAX
         };
         Self {
             ignores_terminations: rollout.ignore_terminations,
-            ends_on_success,
+            ends_on_success: env.ends_on_success,
             limit: rollout.episode_limit().unwrap_or(u64::MAX).min(own),
         }
     }
@@ -135,7 +131,9 @@ mod tests {
             max_steps_per_rollout_epoch: epoch,
             ..Rollout::default()
         };
-        let ending = Ending::of(&rollout, 10, !rules.contains("goes on"));
+        let mut env = crate::policy::tests::env_spec();
+        (env.max_episode_steps, env.ends_on_success) = (10, !rules.contains("goes on"));
+        let ending = Ending::new(&rollout, &env);
         let length = signs.split_whitespace().next().unwrap().parse().unwrap();
         let signs = EpisodeEnd {
             success: signs.contains("success"),

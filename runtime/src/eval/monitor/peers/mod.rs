@@ -335,21 +335,11 @@ impl Peers {
         self.set("reported", b"");
     }
 
-    /// Waits for the report before this rank exits with an error, because its exit makes the
-    /// launcher stop the others. After the time limit it exits anyway. Calls `meanwhile` about once
-    /// a second.
-    pub fn wait_for_report(&self, timeout: Duration, mut meanwhile: impl FnMut()) {
-        let Some(eval_store) = &self.eval_store else {
-            return;
-        };
-        let began = now();
-        while began.elapsed() < timeout {
-            meanwhile();
-            match eval_store.wait("reported", MEANWHILE) {
-                Err(err) if err.is_missing() => {}
-                Ok(()) | Err(_) => break,
-            }
-        }
+    /// Waits for the report for a while; returns whether more can come of it.
+    pub fn waits_for_report(&self) -> bool {
+        let store = self.eval_store.as_ref();
+        let waited = store.map(|store| store.wait("reported", MEANWHILE));
+        waited.is_some_and(|waited| waited.is_err_and(|err| err.is_missing()))
     }
 }
 

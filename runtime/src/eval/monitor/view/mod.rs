@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use jobs::bytes::ByteSize;
 use jobs::count::counted;
 use jobs::job::JobIndex;
 use jobs::table::Table;
@@ -301,7 +302,7 @@ impl RunSnapshot {
             device += &format!(" {} busy", percent(share));
         }
         if beat.gpu_total > 0 {
-            let (used, total) = (gib(beat.gpu_used), gib(beat.gpu_total));
+            let [used, total] = [beat.gpu_used, beat.gpu_total].map(|bytes| ByteSize(bytes).gib());
             device += &format!(" {used:.1}/{total:.1} GiB");
         }
         [
@@ -327,10 +328,6 @@ impl RunSnapshot {
 /// Returns the time that so many episodes take at so many a second.
 pub fn time_for(episodes: u64, rate: f64) -> Option<Duration> {
     (rate > 0.0).then(|| Duration::from_secs_f64((episodes as f64 / rate).min(1e9)))
-}
-
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 30)
 }
 
 /// Formats a number with about three digits.

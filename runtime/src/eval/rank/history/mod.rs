@@ -376,27 +376,22 @@ fn name(path: &Path) -> String {
 /// Returns what the user has to know about the lines of a journal that are no results. `is_live`
 /// says that a rank of this launch may be writing it.
 fn left_out(path: &Path, contents: &Contents, is_live: bool) -> Vec<String> {
-    let (path, torn) = (path.display(), contents.torn);
+    let (torn, foreign, damaged) = (contents.torn, &contents.foreign, &contents.damaged);
     let mut warnings = Vec::new();
     if torn > 0 && !is_live {
+        warnings.push(format!("ends in a torn line: {torn} bytes are left out"));
+    }
+    if !foreign.is_empty() {
         warnings.push(format!(
-            "`{path}` ends in a torn line: {torn} bytes are left out"
+            "lines {foreign:?} belong to another run, to a job that has changed since or to no \
+             episode of the plan, and are left out"
         ));
     }
-    if !contents.foreign.is_empty() {
-        let foreign = &contents.foreign;
-        warnings.push(format!(
-            "`{path}` lines {foreign:?} belong to another run, to a job that has changed since \
-             or to no episode of the plan, and are left out"
-        ));
+    if !damaged.is_empty() {
+        warnings.push(format!("lines {damaged:?} are damaged and left out"));
     }
-    if !contents.damaged.is_empty() {
-        let damaged = &contents.damaged;
-        warnings.push(format!(
-            "`{path}` lines {damaged:?} are damaged and left out"
-        ));
-    }
-    warnings
+    let about = |warning| format!("`{}` {warning}", path.display());
+    warnings.into_iter().map(about).collect()
 }
 
 #[cfg(test)]

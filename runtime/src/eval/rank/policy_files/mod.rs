@@ -47,22 +47,18 @@ impl PolicyHashing {
         });
         let known: Vec<_> = known.collect();
         let (found, receiver) = channel();
-        if !wanted.is_empty() || !large.is_empty() {
-            let read = move || {
-                let mut sums = SumCache::open(&cache);
-                read_all(wanted, &mut sums, &known, &found);
-                for path in large {
-                    // A file that is gone has no sum.
-                    let _ = sums.file(&path, hash);
-                }
-            };
-            // Without a thread these lines are missing; an evaluation does not need them.
-            let thread = std::thread::Builder::new()
-                .name("policy files".to_owned())
-                .spawn(read);
-            thread
-                .inspect_err(|err| tracing::warn!(%err, "no thread reads the files of policies"))
-                .ok();
+        let read = move || {
+            let mut sums = SumCache::open(&cache);
+            read_all(wanted, &mut sums, &known, &found);
+            for path in large {
+                // A file that is gone has no sum.
+                let _ = sums.file(&path, hash);
+            }
+        };
+        let thread = std::thread::Builder::new().name("policy files".to_owned());
+        if let Err(err) = thread.spawn(read) {
+            // These lines are missing then; an evaluation does not need them.
+            tracing::warn!(%err, "no thread reads the files of policies");
         }
         Self(receiver)
     }

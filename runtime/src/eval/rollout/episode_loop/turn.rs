@@ -94,17 +94,6 @@ impl EpisodeLoop<'_> {
     fn reset(&mut self, env: EnvIndex, episode: u64) -> Result<Command, Stop> {
         let seed = self.active.seed(episode);
         tracing::debug!(episode, env = env.0, seed, "reset");
-        self.note_start(env, episode)?;
-        let render = self.render(self.active.policy.needs_video);
-        Ok(Command::Reset {
-            seed,
-            episode,
-            render,
-        })
-    }
-
-    /// Notes that an episode begins.
-    fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), Stop> {
         self.out.note(&Line::EpisodeStart(EpisodeStart {
             job: self.job().name.clone(),
             job_index: self.job().index,
@@ -113,7 +102,12 @@ impl EpisodeLoop<'_> {
             env: env.0,
             alone: self.alone,
             started: rfc3339(SystemTime::now()),
-        }))
+        }))?;
+        Ok(Command::Reset {
+            seed,
+            episode,
+            render: self.render(self.active.policy.needs_video),
+        })
     }
 
     /// Sends the commands of a turn, `due` among them.
@@ -374,7 +368,7 @@ impl EpisodeLoop<'_> {
                 blame,
                 ..
             } => (reason, Some((stderr, blame))),
-            other => return Err(other.into()),
+            other => return Err(Stop::job(other)),
         };
         self.recording.forget(env)?;
         let Some(live) = self.groups[index].end(env) else {

@@ -19,7 +19,7 @@ use jobs::time::rfc3339;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock::{now, timespec};
-use crate::env::{self, AnswerBatch, EnvError, EnvSpec, NewEnv, VectorEnv};
+use crate::env::{self, AnswerBatch, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::Stop;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
@@ -70,7 +70,7 @@ pub fn run(
     let amount = amount(task, envs.env.spec(), out, left as u64);
     let recording = Recording::start(run, task, envs.env.spec(), amount, out)?;
     if recording.every_frame || active.policy.needs_video {
-        for note in envs.env.open_renderers()? {
+        for note in envs.env.open_renderers().map_err(Stop::job)? {
             out.monitor.say_for_all("renderer", &note);
         }
     }
@@ -252,8 +252,8 @@ impl EnvBuild {
     /// # Errors
     /// Fails if no descriptor is left.
     pub fn new(env: Box<dyn VectorEnv>) -> Result<Self, Stop> {
-        let inbox = Inbox::new()
-            .map_err(|err| EnvError::Setup(format!("cannot make an eventfd: {err}")))?;
+        let no_bell = |err| Stop::job(format_args!("cannot make an eventfd: {err}"));
+        let inbox = Inbox::new().map_err(no_bell)?;
         Ok(Self {
             env,
             number: 0,
@@ -294,7 +294,8 @@ fn make_envs(run: &RankSetup, task: &Task) -> Result<NewEnv, Stop> {
     let job = task.job();
     check_inputs(run, job)?;
     let seed = jobs::seed::episode(run.plan.seed, job, 0);
-    let mut made = env::make(job, seed, &run.env_placement(&task.work))?;
+    let made = env::make(job, seed, &run.env_placement(&task.work));
+    let mut made = made.map_err(Stop::job)?;
     if !made.ignored.is_empty() {
         let (name, ignored) = (&job.environment, made.ignored.join(", "));
         let note = format!("environment `{name}` does not use {ignored}");
