@@ -88,10 +88,9 @@ impl Latency {
     /// Returns a histogram of the durations in both `self` and `other`.
     pub fn with(&self, other: &Self) -> Self {
         let mut both = self.clone();
-        other
-            .buckets
-            .iter()
-            .for_each(|(bucket, count)| *both.buckets.entry(*bucket).or_default() += count);
+        for (bucket, count) in &other.buckets {
+            *both.buckets.entry(*bucket).or_default() += count;
+        }
         both.count += other.count;
         both
     }

@@ -39,11 +39,8 @@ const NCCL_HELP: &str = "NCCL_DEBUG=INFO with `rrun-rank probe nccl` tells why; 
 
 /// Answers the question in `words`.
 pub fn main(words: &[OsString]) -> ExitCode {
-    let words: Vec<&str> = words
-        .iter()
-        .map(|word| word.to_str().unwrap_or_default())
-        .collect();
-    match words[..] {
+    let words = words.iter().map(|word| word.to_str().unwrap_or_default());
+    match words.collect::<Vec<_>>()[..] {
         ["libraries", launcher] => answer("rrun-rank", INSTALL_TORCH, || Ok(loaded(launcher))),
         ["cuda"] => answer("CUDA", CUDA_HELP, computed),
         ["egl"] => answer("EGL", INSTALL_EGL, drawn),
@@ -161,8 +158,7 @@ fn computed() -> Result<Vec<Finding>, String> {
     );
     let wrong =
         (0..count).filter_map(|index| Some(of_gpu(cuda, index, &product(cuda, index).err()?)));
-    Ok([Finding::ok("CUDA", found)]
-        .into_iter()
+    Ok(std::iter::once(Finding::ok("CUDA", found))
         .chain(wrong)
         .collect())
 }

@@ -333,12 +333,9 @@ impl SharedMemory {
 
 /// Converts bytes to numbers; an incomplete number at the end is dropped.
 pub fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|number| f32::from_ne_bytes(*number))
-        .collect()
+    let (numbers, _) = bytes.as_chunks();
+    let numbers = numbers.iter().map(|number| f32::from_ne_bytes(*number));
+    numbers.collect()
 }
 
 /// Converts numbers to bytes.

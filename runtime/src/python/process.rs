@@ -249,13 +249,8 @@ impl LastLines {
     /// Returns the lines, including an unfinished last one, without empty lines at the ends.
     pub fn all(&self) -> Vec<String> {
         let open = (!self.open.is_empty()).then(|| text(&self.open));
-        let mut lines: Vec<_> = self
-            .lines
-            .iter()
-            .cloned()
-            .chain(open)
-            .skip_while(|line| line.is_empty())
-            .collect();
+        let lines = self.lines.iter().cloned().chain(open);
+        let mut lines: Vec<_> = lines.skip_while(String::is_empty).collect();
         while lines.last().is_some_and(String::is_empty) {
             lines.pop();
         }

@@ -159,11 +159,8 @@ impl EpisodeRows {
     /// Returns the bytes of all values before compression.
     pub(super) fn bytes(&self) -> u64 {
         let columns = self.columns.values().map(|column| column.values.len() * 4);
-        let pictures = self
-            .pictures
-            .values()
-            .flatten()
-            .map(|frame| frame.rgb.len());
+        let frames = self.pictures.values().flatten();
+        let pictures = frames.map(|frame| frame.rgb.len());
         (columns.chain(pictures).sum::<usize>() + self.rows() * 5) as u64
     }
 }

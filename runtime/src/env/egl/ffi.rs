@@ -162,10 +162,8 @@ pub(super) fn query_devices() -> Result<Vec<DeviceHandle>, String> {
     let listed = unsafe { (egl.devices)(count, raw.as_mut_ptr(), &raw mut count) };
     egl.done("eglQueryDevicesEXT", listed)?;
     raw.truncate(usize::try_from(count).unwrap_or(0));
-    Ok(raw
-        .into_iter()
-        .map(|raw| DeviceHandle { egl, raw })
-        .collect())
+    let devices = raw.into_iter().map(|raw| DeviceHandle { egl, raw });
+    Ok(devices.collect())
 }
 
 impl DeviceHandle {
@@ -293,9 +291,6 @@ fn text(string: *const c_char) -> Option<String> {
         return None;
     }
     // SAFETY: it is not null, so it is a string of the library with a NUL at its end.
-    Some(
-        unsafe { CStr::from_ptr(string) }
-            .to_string_lossy()
-            .into_owned(),
-    )
+    let text = unsafe { CStr::from_ptr(string) };
+    Some(text.to_string_lossy().into_owned())
 }

@@ -161,10 +161,8 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Suitability
 
 /// Formats the list of devices: `0: NVIDIA, cuda:0; 1: Mesa on the CPU`.
 fn list(devices: &[EglDevice]) -> String {
-    let each = devices
-        .iter()
-        .enumerate()
-        .map(|(index, device)| format!("{index}: {device}"));
+    let each = devices.iter().enumerate();
+    let each = each.map(|(index, device)| format!("{index}: {device}"));
     each.collect::<Vec<_>>().join("; ")
 }
 
@@ -188,10 +186,8 @@ pub fn note(
 ) -> Option<String> {
     let gpu = wanted.gpu.as_ref().filter(|_| wanted.device.is_none())?;
     let device = devices.get(taken)?;
-    let standings = devices
-        .iter()
-        .map(|device| standing(devices, device, gpu))
-        .collect::<Vec<_>>();
+    let standings = devices.iter().map(|device| standing(devices, device, gpu));
+    let standings: Vec<_> = standings.collect();
     if standings[taken] == Suitability::Own {
         return None;
     }

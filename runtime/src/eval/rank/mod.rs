@@ -290,10 +290,8 @@ impl Evaluation {
     /// Writes journal lines for the policy files that have been hashed.
     fn note_policy_files(&mut self, patience: Duration) -> Result<(), Stop> {
         let hashed = self.hashing.as_ref().map(|hashing| hashing.take(patience));
-        hashed
-            .iter()
-            .flatten()
-            .try_for_each(|line| self.out.write(line))
+        let mut lines = hashed.iter().flatten();
+        lines.try_for_each(|line| self.out.write(line))
     }
 }
 

@@ -223,10 +223,8 @@ impl Folder {
         };
         let left = (self.episodes..).map(files);
         let left: Vec<_> = left.take_while(|files| !files.is_empty()).collect();
-        left.iter()
-            .rev()
-            .flatten()
-            .try_for_each(|path| remove(path))
+        let mut last_first = left.iter().rev().flatten();
+        last_first.try_for_each(|path| remove(path))
     }
 
     /// Writes a file of `meta` and moves it into place by a rename.
@@ -234,11 +232,11 @@ impl Folder {
         self.replace(name, format!("{value:#}\n").as_bytes())
     }
 
+    fn replace(&self, name: &str, text: &[u8]) -> Result<(), RecordError> {
+        let path = self.meta(name);
         if fs::read(&path).is_ok_and(|found| found == text) {
             return Ok(());
         }
-    fn replace(&self, name: &str, text: &[u8]) -> Result<(), RecordError> {
-        let path = self.meta(name);
         write_whole(&path, text).map_err(|err| RecordError::file(&path, err))
     }
 }

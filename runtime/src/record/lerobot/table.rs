@@ -139,11 +139,8 @@ pub(super) fn write(
 }
 
 fn write_to(file: &mut File, columns: &[&Column], note: Option<(&str, String)>) -> Result<()> {
-    let fields = columns
-        .iter()
-        .map(|column| column.schema())
-        .collect::<Result<_>>()?;
-    let schema = Type::group_type_builder("schema").with_fields(fields);
+    let fields = columns.iter().map(|column| column.schema());
+    let schema = Type::group_type_builder("schema").with_fields(fields.collect::<Result<_>>()?);
     let notes = note.map(|(key, text)| vec![KeyValue::new(key.to_owned(), text)]);
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)

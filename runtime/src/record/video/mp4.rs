@@ -262,10 +262,8 @@ impl Mp4 {
         let runs = [&[(runs.len() / 3) as u32], &runs[..]].concat();
         let keys = [&[self.keyframes.len() as u32], &self.keyframes[..]].concat();
         let sizes = [&[0, frames], &self.sizes[..]].concat();
-        let starts = self
-            .fragments
-            .iter()
-            .map(|fragment| fragment.start.to_be_bytes());
+        let fragments = self.fragments.iter();
+        let starts = fragments.map(|fragment| fragment.start.to_be_bytes());
         let starts = starts.collect::<Vec<_>>().concat();
         let count = words(&[0, self.fragments.len() as u32]);
         let stsd = boxed(b"stsd", &[&self.description]);

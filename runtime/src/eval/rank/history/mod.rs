@@ -296,12 +296,8 @@ impl JournalHistory {
 
     /// Returns the lines about one job.
     pub fn about(&self, job: JobIndex) -> Vec<&Line> {
-        self.by_job
-            .get(&job)
-            .into_iter()
-            .flatten()
-            .map(|at| &self.lines[*at])
-            .collect()
+        let indices = self.by_job.get(&job).into_iter().flatten();
+        indices.map(|at| &self.lines[*at]).collect()
     }
 }
 
@@ -319,10 +315,8 @@ fn named(lines: &[Line], launch: Option<&str>) -> Option<usize> {
     let launch = launch?;
     let is_named =
         |line: &Line| matches!(line, Line::Rank(start) if start.launch.as_deref() == Some(launch));
-    lines
-        .iter()
-        .position(is_named)
-        .filter(|first| is_fresh(&lines[*first]))
+    let first = lines.iter().position(is_named)?;
+    is_fresh(&lines[first]).then_some(first)
 }
 
 fn is_fresh(line: &Line) -> bool {

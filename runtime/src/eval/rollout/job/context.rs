@@ -68,10 +68,8 @@ impl<'a> ActiveJob<'a> {
         if self.policy.is_planner {
             return self.task.work.seats.len();
         }
-        self.job()
-            .rollout
-            .pipeline_stage_num
-            .unwrap_or(self.run.args.pipeline_stages)
+        let own = self.job().rollout.pipeline_stage_num;
+        own.unwrap_or(self.run.args.pipeline_stages)
     }
 
     /// Returns the maximum number of rows in one inference. The last bits of a matrix product
