@@ -1,12 +1,19 @@
-//! Times as text: RFC 3339 in UTC, as in all files of a run.
+//! The clock, and times as text: RFC 3339 in UTC, as in all files of a run.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// Length in bytes of a time as [`rfc3339`] writes it.
 const LENGTH: usize = 24;
+
+/// Returns the current time of the monotonic clock. Loops and waits read it here; state machines
+/// take the time as an argument.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
+pub fn now() -> Instant {
+    Instant::now()
+}
 
 /// A time written by [`rfc3339`], in milliseconds since 1970. Invalid text gives the earliest time,
 /// 0.

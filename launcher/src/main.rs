@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use jobs::job::Job;
 use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json};
 use jobs::refusal::Refused;
+use jobs::time::now;
 use launcher::agent;
 use launcher::agent::event::LaunchEnd;
 use launcher::agent::folder_lock::FolderLock;
@@ -93,11 +94,7 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
     let Some(begun) = begun else {
         return show(&plan, env, cli.dry_run.as_deref() == Some("json"));
     };
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a quick run says how long it took"
-    )]
-    let since = Instant::now();
+    let since = now();
     let end = match run(&plan, env, begun) {
         Ok(end) => end,
         Err(err) => return verdict::of_refusal(cli, refuse(err)),

@@ -1,15 +1,10 @@
 //! Where time enters: loops, connections and waiting for processes read the clock here. Pure
 //! modules take the time as an argument.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use jobs::time::now;
 use rustix::event::Timespec;
-
-/// Returns the current time of the monotonic clock.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
-pub fn now() -> Instant {
-    Instant::now()
-}
 
 /// Returns the seconds since 1970, for messages that carry the time.
 pub fn unix_seconds() -> f64 {

@@ -240,12 +240,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::time::now;
 
     #[test]
     fn a_file_of_another_machine_is_alive_as_long_as_it_is_touched() {
         let (mut pulse, path) = (Pulse::default(), Path::new("launch.lock/a"));
-        #[expect(clippy::disallowed_methods, reason = "the start of the test's time")]
-        let start = Instant::now();
+        let start = now();
         let touched = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         let certain = Some(true);
         assert_eq!(pulse.beats(path, touched(0), start), Some(false));
@@ -261,11 +261,7 @@ mod tests {
     fn the_launch_that_holds_a_folder_is_alive_until_it_lets_go() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the time at which it is looked at"
-        )]
-        let now = Instant::now();
+        let now = now();
         let lock = crate::launch::LaunchLock::take(&folder, "0a1b", |_| ()).unwrap();
         let mut pulse = Pulse::default();
         let found = pulse.look(&folder, now);

@@ -123,6 +123,8 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
+    use jobs::time::now;
+
     use super::*;
     use crate::tests::rank;
 
@@ -132,12 +134,8 @@ mod tests {
     struct Watched(HangWatch, Instant);
 
     impl Watched {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "any instant will do as the origin"
-        )]
         fn new() -> Watched {
-            Watched(HangWatch::new(TIMEOUT), Instant::now())
+            Watched(HangWatch::new(TIMEOUT), now())
         }
 
         /// Returns which ranks are told to hang after so many seconds, and where they stand.

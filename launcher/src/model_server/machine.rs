@@ -255,6 +255,7 @@ impl<'a> ServerMachine<'a> {
 
 #[cfg(test)]
 mod tests {
+    use jobs::time::now;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -272,7 +273,6 @@ mod tests {
     }
 
     impl ServerLife {
-        #[expect(clippy::disallowed_methods, reason = "any time will do")]
         fn new(role: ServerRole) -> Self {
             let server = json!({"command": "serve", "health_port": 1, "max_restarts": 2});
             let plan = ServerPlan {
@@ -280,7 +280,7 @@ mod tests {
                 log: "server.log".into(),
                 role,
             };
-            let now = Instant::now();
+            let now = now();
             Self {
                 machine: ServerMachine::new(Box::leak(Box::new(plan))),
                 start: now,

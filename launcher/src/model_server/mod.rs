@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
+use jobs::time::now;
 use tokio::select;
 use tokio::time::sleep_until;
 
@@ -294,12 +295,4 @@ impl<'a> SupervisedServer<'a> {
             process::say_last_lines(&self.plan.log);
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "here is where the clock is read for the machine"
-)]
-fn now() -> Instant {
-    Instant::now()
 }

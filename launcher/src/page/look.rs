@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jobs::live::picture_of;
 use jobs::refusal::Refusal;
-use jobs::time::{Moment, rfc3339};
+use jobs::time::{Moment, now, rfc3339};
 use report::Report;
 use report::live::LiveRun;
 use report::page::Zone;
@@ -92,11 +92,6 @@ pub(super) async fn run(page: &Arc<PageState>, mut is_over: watch::Receiver<bool
         // The end of the launch ends the pause.
         let _ = timeout(pause, is_over.changed()).await;
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "looks are paced by the clock")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Looks at the run folder once. `has_ended` says that the launch is over, which still holds the

@@ -15,6 +15,7 @@ use anyhow::{Context as _, anyhow};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
+use jobs::time::now;
 use report::page::live::{self, Fragment};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -122,9 +123,8 @@ impl PageState {
     }
 
     /// Remembers that somebody asks now, and returns the number of looks so far, to be waited on.
-    #[expect(clippy::disallowed_methods, reason = "who asks is known for a time")]
     pub(super) fn asked(&self) -> watch::Receiver<u64> {
-        self.asked.send_replace(Some(Instant::now()));
+        self.asked.send_replace(Some(now()));
         self.looks.subscribe()
     }
 

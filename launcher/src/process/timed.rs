@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use jobs::time::now;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -54,11 +55,6 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Ende
         stdout: text(stdout),
         stderr: text(stderr),
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "a time limit of a program")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Waits for the end of a program; `None` at the deadline.

@@ -51,11 +51,9 @@ impl Beats {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests need some `Instant` to count from"
-)]
 mod tests {
+    use jobs::time::now;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -66,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_node_whose_beat_stands_still_is_gone() {
-        let (mut beats, now) = (Beats::new(3 * SECOND), Instant::now());
+        let (mut beats, now) = (Beats::new(3 * SECOND), now());
         assert!(beats.on([beat("a", 1), beat("b", 1)], now).is_empty());
         assert!(
             beats
@@ -81,7 +79,7 @@ mod tests {
 
     #[test]
     fn who_was_not_looked_at_is_not_blamed_for_the_pause() {
-        let (mut beats, now) = (Beats::new(3 * SECOND), Instant::now());
+        let (mut beats, now) = (Beats::new(3 * SECOND), now());
         beats.on([beat("a", 1)], now);
         assert!(beats.on([beat("a", 2)], now + 100 * SECOND).is_empty());
     }

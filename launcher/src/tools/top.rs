@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use jobs::refusal::Refusal;
-use jobs::time::{Moment, rfc3339};
+use jobs::time::{Moment, now, rfc3339};
 use report::live::{LiveRun, TextSize, frame};
 use terminal_size::{Height, Width, terminal_size_of};
 
@@ -57,7 +57,11 @@ pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         if args.once || !is_under_way || !is_shown {
             return Ok(ExitCode::SUCCESS);
         }
-        pause(INTERVAL.max(began.elapsed() * PAUSE));
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "nobody tells of changes on a shared disk"
+        )]
+        sleep(INTERVAL.max(began.elapsed() * PAUSE));
     }
 }
 
@@ -93,17 +97,4 @@ fn screen() -> TextSize {
         },
         _ => PAPER,
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "frames are paced by the clock")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "nobody tells of changes on a shared disk"
-)]
-fn pause(time: Duration) {
-    sleep(time);
 }

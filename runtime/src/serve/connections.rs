@@ -205,11 +205,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "some moment to count from")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::clock::now;
 
     fn full(count: u64, now: Instant) -> Connections {
         let mut connections = Connections::new(count as usize, 100);
@@ -228,7 +224,7 @@ mod tests {
 
     #[test]
     fn strangers_go_before_clients_and_the_longest_silent_first() {
-        let now = start();
+        let now = now();
         let mut connections = full(3, now);
         connections.asked(ConnectionId(0), now);
         connections.known(ConnectionId(0));
@@ -239,7 +235,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_an_answer_stays() {
-        let now = start();
+        let now = now();
         let mut connections = full(2, now);
         connections.asked(ConnectionId(0), now);
         connections.asked(ConnectionId(1), now);
@@ -251,7 +247,7 @@ mod tests {
 
     #[test]
     fn who_asks_without_the_token_is_no_client() {
-        let now = start();
+        let now = now();
         let mut connections = full(2, now);
         connections.known(ConnectionId(0));
         for _ in 0..9 {
@@ -263,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_message_counts_until_it_is_answered() {
-        let now = start();
+        let now = now();
         let mut connections = full(2, now);
         assert_eq!(connections.hold(ConnectionId(0), 60), None);
         connections.asked(ConnectionId(0), now);
@@ -275,7 +271,7 @@ mod tests {
 
     #[test]
     fn connections_without_the_token_share_a_quarter_and_cost_no_client_its_message() {
-        let now = start();
+        let now = now();
         let mut connections = Connections::new(9, 100);
         let admit = |connections: &mut Connections| connections.admit(true, now).unwrap().client;
         let [client, first, second] = [(); 3].map(|()| admit(&mut connections));
@@ -291,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_greediest_goes_when_the_memory_is_used_up() {
-        let mut connections = full(3, start());
+        let mut connections = full(3, now());
         assert_eq!(connections.hold(ConnectionId(0), 30), None);
         assert_eq!(connections.hold(ConnectionId(1), 60), None);
         assert_eq!(connections.hold(ConnectionId(2), 20), Some(ConnectionId(1)));

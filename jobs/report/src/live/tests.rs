@@ -1,13 +1,14 @@
 //! Tests that a run that is watched has the report of its journals, whenever somebody looks.
 
 use std::io::Write as _;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use jobs::episode::Episode;
 use jobs::job::{JobIndex, Status};
 use jobs::journal::{Journal, Line, RankStart};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
+use jobs::time::now;
 use proptest::prelude::*;
 
 use super::*;
@@ -82,11 +83,6 @@ impl Run {
     pub(crate) fn watched(&self) -> LiveRun {
         LiveRun::open(RunFolder::new(self.dir.path())).unwrap()
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the time of a look")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }
 
 /// A moment after all lines.

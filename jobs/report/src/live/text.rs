@@ -197,10 +197,10 @@ mod tests {
     use std::path::Path;
 
     use jobs::layout::RunFolder;
-    use jobs::time::Moment;
+    use jobs::time::{Moment, now};
 
     use super::*;
-    use crate::live::tests::{LAUNCH, Run, ask, later, now};
+    use crate::live::tests::{LAUNCH, Run, ask, later};
 
     const LARGE: TextSize = TextSize {
         columns: 100,

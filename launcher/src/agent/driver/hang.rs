@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::future::pending;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jobs::layout::RunFolder;
 use jobs::live::Pulse;
+use jobs::time::now;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -101,16 +102,12 @@ impl LaunchDriver<'_> {
         self.end_hung(report)
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the loop is where the clock is read"
-    )]
     fn look_for_hangs(&mut self) {
         let activities = self.activities();
         let Some((watch, _)) = &mut self.hangs.watch else {
             return;
         };
-        let hung = watch.observe(Instant::now(), &activities);
+        let hung = watch.observe(now(), &activities);
         if hung.is_empty() || self.group.is_stopping() {
             return;
         }

@@ -8,10 +8,11 @@ mod server;
 
 use std::collections::VecDeque;
 use std::future::{Future, pending};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use jobs::rank_env::FINAL;
+use jobs::time::now;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -169,12 +170,8 @@ impl<'a> LaunchDriver<'a> {
         }
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the loop is where the clock is read"
-    )]
     fn on(&mut self, event: GroupEvent) -> Vec<GroupAction> {
-        self.group.on(event, Instant::now())
+        self.group.on(event, now())
     }
 
     async fn next(&mut self) -> Vec<GroupEvent> {

@@ -481,8 +481,4 @@ impl Member {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests need some `Instant` to count from"
-)]
 mod tests;

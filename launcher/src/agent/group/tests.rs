@@ -1,5 +1,6 @@
 use std::str::FromStr as _;
 
+use jobs::time::now;
 use nix::sys::signal::Signal;
 
 use super::*;
@@ -25,7 +26,7 @@ impl Played {
         };
         let grace = Duration::from_secs(30);
         let group = WorkerGroup::new(ranks as usize, restarts, grace, isolated);
-        let start = Instant::now();
+        let start = now();
         let mut played = Played {
             group,
             start,

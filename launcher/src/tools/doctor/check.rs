@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jobs::count::counted;
 use jobs::finding::{Finding, Grade};
+use jobs::time::now;
 use serde_json::{Value, json};
 
 use crate::tools::print_line;
@@ -92,15 +93,6 @@ pub(super) fn at_once<T: Sync>(
         let found = results.map(|found| found.unwrap_or_else(|panic| resume_unwind(panic)));
         found.flatten().collect()
     })
-}
-
-/// Returns the current time of the monotonic clock.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "time limits of checks of this machine"
-)]
-pub(super) fn now() -> Instant {
-    Instant::now()
 }
 
 /// Prints results and keeps them.

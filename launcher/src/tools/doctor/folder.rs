@@ -9,11 +9,11 @@ use std::time::Duration;
 use jobs::bytes::ByteSize;
 use jobs::finding::Finding;
 use jobs::launch::fresh_id;
+use jobs::time::now;
 use nix::sys::statfs::{FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 
 use crate::tools::doctor::Site;
-use crate::tools::doctor::check::now;
 
 /// Name of the first finding.
 const NAME: &str = "output folder";

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jobs::layout::{RunFolder, write_whole};
 use jobs::refusal::Refusal;
-use jobs::time::rfc3339;
+use jobs::time::{now, rfc3339};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use report::Report;
@@ -127,10 +127,6 @@ impl Driver {
         end
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the loop tells the machine the time"
-    )]
     async fn watch(
         &mut self,
         signals: &mut Signals,
@@ -164,7 +160,7 @@ impl Driver {
             };
             let mut events = vec![event];
             while let Some(event) = events.pop() {
-                for action in self.machine.on(event, Instant::now()) {
+                for action in self.machine.on(event, now()) {
                     match action {
                         Action::Say(text) => say::info(text),
                         Action::Evaluate(name) => match self.start(&name) {

@@ -337,6 +337,8 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use jobs::time::now;
+
     use super::*;
     use crate::tests::cases;
 
@@ -351,7 +353,6 @@ mod tests {
     /// look SECONDS, away SECONDS     the folder is looked at that much later, or cannot be read
     /// evaluated, failed WHY, held WHY, stop
     /// ```
-    #[expect(clippy::disallowed_methods, reason = "any time will do")]
     fn played(script: &str) -> String {
         let mut machine = Machine::new(WatchRules {
             settle: Duration::from_secs(10),
@@ -359,7 +360,7 @@ mod tests {
             once: false,
             until: None,
         });
-        let (mut now, mut there, mut told) = (Instant::now(), Scan::new(), String::new());
+        let (mut now, mut there, mut told) = (now(), Scan::new(), String::new());
         for line in script.lines() {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             let (first, more) = rest.split_once(' ').unwrap_or((rest, ""));

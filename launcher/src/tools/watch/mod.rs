@@ -16,11 +16,12 @@ mod template;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jobs::launch::{LaunchLock, fresh_id};
 use jobs::layout::RunFolder;
 use jobs::refusal::Refusal;
+use jobs::time::now;
 use report::curve::{Curve, Point, PointState, SCHEMA};
 
 use crate::say;
@@ -78,10 +79,6 @@ pub(super) struct WatchArgs {
     words: Vec<OsString>,
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the time at which the watch begins"
-)]
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let template = Template::read(&args.jobs)?;
     let output = args.output.clone();
@@ -122,7 +119,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         output,
         is_unwritten: false,
     };
-    driver.remember(Instant::now());
+    driver.remember(now());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -1,13 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::clock::now;
 
 const WAIT: Duration = Duration::from_millis(5);
-
-#[expect(clippy::disallowed_methods, reason = "some moment to count from")]
-fn start() -> Instant {
-    Instant::now()
-}
 
 fn batcher(max_rows: usize) -> Batcher {
     Batcher::new(BatchLimits {
@@ -64,7 +60,7 @@ fn course(given: &str) -> String {
     let mut limits = limits.split_whitespace().skip(1).step_by(2);
     let mut limit = || limits.next().unwrap().parse::<usize>().unwrap();
     let (max_rows, max_queue, answered) = (limit(), limit(), limit() as u64);
-    let start = start();
+    let start = now();
     let mut batcher = Batcher::new(BatchLimits {
         max_rows,
         max_wait: WAIT,
@@ -91,7 +87,7 @@ fn requests_are_batched_fairly_and_without_needless_waits() {
 
 #[test]
 fn long_requests_get_on_while_short_ones_never_end() {
-    let (now, mut batcher) = (start(), batcher(1));
+    let (now, mut batcher) = (now(), batcher(1));
     batcher.on(asked_rows(0, 3), now);
     let (mut batches, mut long) = (0, 1);
     while long < 3 {
@@ -117,7 +113,7 @@ proptest! {
         steps in proptest::collection::vec((0u8..5, 0u64..6, 0usize..12, 0u64..10), 1..300),
         max_rows in 1usize..6,
     ) {
-        let mut now = start();
+        let mut now = now();
         let mut batcher = Batcher::new(BatchLimits { max_rows, max_wait: WAIT, max_queue: 5 });
         // Client and remaining rows of each request.
         let mut open: BTreeMap<Ticket, (u64, Range<usize>)> = BTreeMap::new();
@@ -177,7 +173,7 @@ proptest! {
         before in 0usize..200,
         max_rows in 1usize..33,
     ) {
-        let (now, mut batcher) = (start(), batcher(max_rows));
+        let (now, mut batcher) = (now(), batcher(max_rows));
         let count = greedy.len() as u64;
         for (number, rows) in (0..).zip(greedy) {
             batcher.on(asked_rows(number, rows), now);

@@ -1,10 +1,10 @@
 //! Tests of the live page as text; tests/page opens it in a browser.
 
-use jobs::time::Moment;
+use jobs::time::{Moment, now};
 
 use super::*;
 use crate::live::LiveRun;
-use crate::live::tests::{Run, later, now};
+use crate::live::tests::{Run, later};
 use crate::page::tests::elements;
 
 /// Calls `on` with the view of a run of which some episodes have ended.

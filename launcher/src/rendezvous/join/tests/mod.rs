@@ -1,12 +1,9 @@
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests need some `Instant` to count from"
-)]
-
 mod any_order;
 mod fixed_nodes;
 
 use std::time::Duration;
+
+use jobs::time::now;
 
 use super::*;
 use crate::plan::Backend;
@@ -49,7 +46,7 @@ impl SimulatedWorld {
             state: RendezvousState::default(),
             members,
             views,
-            now: Instant::now(),
+            now: now(),
             told: Vec::new(),
         }
     }
