@@ -32,12 +32,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use holder::HolderState;
 
 use crate::layout::RunFolder;
 use crate::refusal::Refusal;
+use crate::time::now;
 use crate::{files, random};
 
 mod holder;
@@ -244,16 +245,46 @@ pub fn other_holder(folder: &RunFolder, launch: Option<&str>) -> Option<LockHold
     })
 }
 
-/// Returns a live holder of another launch, after waiting until that is certain. Removes the files
-/// of dead holders.
+/// Returns the launches that hold `folder`, after waiting until it is certain that one is alive, or
+/// that none is. `say` is called with the reason if this takes a while.
+pub fn holders(folder: &RunFolder, say: impl FnMut(&str)) -> Vec<LivingLaunch> {
+    certain(say, |pulse| pulse.look(folder, now()))
+}
+
+/// Looks at lock files until it is certain that one of the launches is alive, or that none is.
 #[expect(
     clippy::disallowed_methods,
     reason = "watches files of other machines, for a time that has an end"
 )]
+fn certain(
+    mut say: impl FnMut(&str),
+    look: impl Fn(&mut Pulse) -> Vec<LivingLaunch>,
+) -> Vec<LivingLaunch> {
+    let mut pulse = Pulse::default();
+    let mut has_said = false;
+    loop {
+        let alive = look(&mut pulse);
+        // One node that is alive is enough.
+        let is_certain = alive.iter().any(|launch| launch.is_certain);
+        let Some(first) = alive.first().filter(|_| !is_certain) else {
+            return alive;
+        };
+        if !std::mem::replace(&mut has_said, true) {
+            let (seconds, holder) = (GONE.as_secs(), &first.holder);
+            say(&format!(
+                "waiting up to {seconds} s to see whether {holder} is still alive"
+            ));
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Returns a live holder of another launch, after waiting until that is certain. Removes the files
+/// of dead holders.
 fn living(
     folder: &RunFolder,
     launch: &str,
-    mut say: impl FnMut(&str),
+    say: impl FnMut(&str),
 ) -> io::Result<Option<LockHolder>> {
     let paths = others(folder, Some(launch))?;
     let is_lock = |path: &&PathBuf| match LockHolder::read(path) {
@@ -264,24 +295,9 @@ fn living(
         None => false,
     };
     let paths: Vec<_> = paths.iter().filter(is_lock).cloned().collect();
-    let mut pulse = Pulse::default();
-    let mut has_said = false;
-    loop {
-        let alive = pulse.look_at(paths.clone(), Instant::now());
-        if let Some(certain) = alive.iter().find(|launch| launch.is_certain) {
-            return Ok(Some(certain.holder.clone()));
-        }
-        let Some(first) = alive.first() else {
-            break;
-        };
-        if !has_said {
-            let (seconds, holder) = (GONE.as_secs(), &first.holder);
-            say(&format!(
-                "waiting {seconds} s to see whether {holder} is still alive"
-            ));
-            has_said = true;
-        }
-        thread::sleep(LOOK);
+    let alive = certain(say, |pulse| pulse.look_at(paths.clone(), now()));
+    if let Some(launch) = alive.into_iter().find(|launch| launch.is_certain) {
+        return Ok(Some(launch.holder));
     }
     paths.iter().try_for_each(|path| remove(path))?;
     Ok(None)

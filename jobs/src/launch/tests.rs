@@ -114,7 +114,7 @@ fn a_lock_of_another_machine_that_is_touched_refuses_and_one_that_is_not_is_wait
     let text = refused.unwrap_err().to_string();
     let who = "process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z";
     assert!(text.contains(who), "{text}");
-    let waits = "waiting 25 s to see whether process 1234 on gpu07";
+    let waits = "waiting up to 25 s to see whether process 1234 on gpu07";
     assert!(heard[0].starts_with(waits), "{heard:?}");
     assert!(path.exists());
 }

@@ -42,11 +42,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use ::report::{Journals, Merged, Rates};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use jobs::launch::{GONE, LivingLaunch, Pulse};
+use jobs::launch::holders;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::printable::{printable, printable_json, printable_line};
@@ -215,41 +214,13 @@ fn write(text: &str) -> io::Result<()> {
     }
 }
 
-/// Interval between two looks at a launch of another machine.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// Reads the journals of a run, and notes which launches are alive.
+/// Reads the journals of a run, and notes which launches are alive, as soon as that is certain.
 fn merged(folder: &RunFolder, plan: RunPlan) -> anyhow::Result<Merged> {
     // Before the journals: those of a launch that has ended since are then complete.
-    let living = living(folder);
+    let living = holders(folder, |why| eprintln!("rrun: {why}"));
     let mut journals = Journals::of(folder)?;
     journals.note_launches(&living);
     Ok(Merged::new(plan, journals)?)
-}
-
-/// Returns the launches that are alive. Waits until that is certain: a launch of another machine,
-/// if its lock does not show, touches its file every few seconds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "watches files of other machines, for a time that has an end"
-)]
-fn living(folder: &RunFolder) -> Vec<LivingLaunch> {
-    let mut pulse = Pulse::default();
-    let mut has_said = false;
-    loop {
-        let living = pulse.look(folder, Instant::now());
-        // One node that is alive is enough.
-        let doubtful = living.iter().find(|launch| !launch.is_certain);
-        let Some(launch) = doubtful.filter(|_| living.iter().all(|one| !one.is_certain)) else {
-            return living;
-        };
-        if !std::mem::replace(&mut has_said, true) {
-            let holder = printable(&launch.holder.to_string()).into_owned();
-            let seconds = GONE.as_secs();
-            eprintln!("rrun: waiting up to {seconds} s to see whether {holder} is still alive");
-        }
-        std::thread::sleep(LOOK);
-    }
 }
 
 /// Returns the line that says who writes into the folder, and how far the run is.
