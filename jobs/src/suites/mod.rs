@@ -30,9 +30,12 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::experiment::Change;
 use crate::job::Suite;
 use crate::numbers::Numbers;
+use crate::policies::{self, PolicyType};
 use crate::refusal::Refusal;
+use crate::tree::overlay;
 
 /// A benchmark suite: tasks that are evaluated by one protocol. It serializes to what people want to
 /// know of it.
@@ -68,7 +71,7 @@ pub struct SuiteRow {
     #[serde(skip_serializing, default)]
     is_numbered: bool,
     /// `arena_env_args` of a task, with names in braces for what depends on the task, and without
-    /// what [`generate`] adds for all suites.
+    /// what [`SuiteRow::jobs_file`] adds for all suites.
     #[serde(skip_serializing)]
     environment: Value,
     /// What further names in braces stand for.
@@ -140,16 +143,14 @@ impl SuiteRow {
     }
 
     /// Returns the numbers of all tasks.
-    pub fn all_tasks(&self) -> Vec<usize> {
+    fn all_tasks(&self) -> Vec<usize> {
         (0..self.tasks.len()).collect()
     }
 
     /// Returns the numbers of some tasks, ascending, given as numbers, ranges and names that are
     /// separated by commas.
-    ///
-    /// # Errors
     /// Refuses the first one that the suite does not have.
-    pub fn some_tasks(&self, text: &str) -> Result<Vec<usize>, Refusal> {
+    fn some_tasks(&self, text: &str) -> Result<Vec<usize>, Refusal> {
         let (mut chosen, name) = (BTreeSet::new(), &self.name);
         for word in text.split(',').map(str::trim) {
             if let Some(task) = self.tasks.iter().position(|name| name == word) {
@@ -180,46 +181,113 @@ impl SuiteRow {
     }
 }
 
-/// What to evaluate on a suite, and what replaces its protocol.
-#[derive(Clone, Debug, Default)]
+/// What to evaluate on a suite, and what replaces its protocol: options of `rrun suite`.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Request {
-    /// Numbers of the tasks, ascending; at least one.
-    pub tasks: Vec<usize>,
-    /// The `policy_type` of all jobs.
+    /// Policy type of all jobs; `rrun list` lists them
+    #[arg(long = "policy", value_name = "TYPE")]
     pub policy_type: String,
-    /// The `policy_config_dict` of all jobs.
-    pub policy_config: Map<String, Value>,
-    /// Copies of the environment in a rank.
+
+    /// A setting of the policy, e.g. model_path=models/mine; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = Change::setting)]
+    pub settings: Vec<Change>,
+
+    /// Tasks by number, range or name, e.g. 0-4,7 [default: all]
+    #[arg(long, value_name = "LIST")]
+    pub tasks: Option<String>,
+
+    /// Copies of the environment in each rank
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub num_envs: u64,
-    /// Interpreter of the simulator, or the folder of its venv.
-    pub python: String,
-    /// A mapping that replaces the one of the suite.
-    pub mapping: Option<String>,
-    /// Episodes of each task, if not those of the protocol.
+
+    /// Episodes of each task [default: those of the protocol]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub episodes: Option<u64>,
-    /// Steps of an episode, if not those of the protocol.
+
+    /// Steps after which an episode ends [default: those of the protocol]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub max_episode_steps: Option<u64>,
-    /// The seed, if not that of the protocol.
+
+    /// Seed [default: that of the protocol]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=0x7fff_ffff))]
     pub seed: Option<u64>,
+
+    /// Interpreter of the simulator, or the folder of its venv [default: .simulators/NAME]
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<String>,
+
+    /// Mapping of cameras, states and actions to the names of the policy [default: the suite's]
+    #[arg(long, value_name = "FILE")]
+    pub mapping: Option<String>,
+}
+
+impl Request {
+    /// Returns the `policy_config_dict` of all jobs.
+    fn policy_config(&self) -> Result<Map<String, Value>, Refusal> {
+        let mut config = Map::new();
+        for setting in &self.settings {
+            if let Value::Object(setting) = setting.tree() {
+                overlay(&mut config, setting);
+            }
+        }
+        if let Some(policy) = PolicyType::of(&self.policy_type) {
+            policies::check(policy, &config).map_err(|err| {
+                let policy = policy.name();
+                Refusal::new(format_args!(
+                    "policy `{policy}`: {err}; use --set KEY=VALUE"
+                ))
+            })?;
+        }
+        Ok(config)
+    }
 }
 
 impl SuiteRow {
-    /// Returns the jobs file that evaluates a policy on this suite.
-    pub fn jobs_file(&self, request: &Request) -> Value {
+    /// Returns the jobs file that evaluates a policy on this suite. `simulator` is the interpreter of
+    /// its simulator, unless the request names another one.
+    ///
+    /// # Errors
+    /// Refuses tasks that the suite does not have, and settings that the policy does not have.
+    pub fn jobs_file(&self, request: &Request, simulator: &str) -> Result<Value, Refusal> {
+        let tasks = match &request.tasks {
+            Some(list) => self.some_tasks(list)?,
+            None => self.all_tasks(),
+        };
         let label = Suite {
             name: self.name.clone(),
             protocol: self.protocol.clone(),
-            overrides: self.overrides(request),
+            overrides: self.overrides(&tasks, request),
         };
-        let tasks = request.tasks.iter();
-        let jobs: Vec<Value> = tasks.map(|task| self.job(*task, request, &label)).collect();
-        json!({"jobs": jobs})
-    }
-
-    fn job(&self, task: usize, request: &Request, label: &Suite) -> Value {
+        let policy_config = request.policy_config()?;
         let [episodes, steps, seed] = self
             .numbers(request)
             .map(|(_, own, given)| given.unwrap_or(own));
+        let job = |task: usize| {
+            let mut environment = self.environment_of(task, steps, seed);
+            environment["python"] = request.python.as_deref().unwrap_or(simulator).into();
+            if let Some(mapping) = &request.mapping {
+                environment["mapping"] = mapping.clone().into();
+            }
+            environment["max_episode_steps"] = steps.into();
+            environment["pass_episode"] = true.into();
+            environment["num_envs"] = request.num_envs.into();
+            json!({
+                "name": self.job_name(task),
+                "suite": label,
+                "arena_env_args": environment,
+                "policy_type": request.policy_type,
+                "policy_config_dict": policy_config,
+                "num_episodes": episodes,
+                "seed": seed,
+            })
+        };
+        let jobs: Vec<Value> = tasks.into_iter().map(job).collect();
+        Ok(json!({"jobs": jobs}))
+    }
+
+    /// Returns the `arena_env_args` of a task, as the row has them.
+    fn environment_of(&self, task: usize, steps: u64, seed: u64) -> Value {
         let mut values = self.values.clone();
         values.extend([
             ("{suite}".to_owned(), self.name.clone().into()),
@@ -230,22 +298,7 @@ impl SuiteRow {
         ]);
         let mut environment = self.environment.clone();
         fill(&mut environment, &values);
-        environment["python"] = request.python.clone().into();
-        if let Some(mapping) = &request.mapping {
-            environment["mapping"] = mapping.clone().into();
-        }
-        environment["max_episode_steps"] = steps.into();
-        environment["pass_episode"] = true.into();
-        environment["num_envs"] = request.num_envs.into();
-        json!({
-            "name": self.job_name(task),
-            "suite": label,
-            "arena_env_args": environment,
-            "policy_type": request.policy_type,
-            "policy_config_dict": request.policy_config,
-            "num_episodes": episodes,
-            "seed": seed,
-        })
+        environment
     }
 
     /// Returns the numbers of the protocol by the fields of a job, each with that of the request.
@@ -259,8 +312,8 @@ impl SuiteRow {
     }
 
     /// Returns the names of what differs from the protocol.
-    fn overrides(&self, request: &Request) -> Vec<String> {
-        let tasks = (request.tasks != self.all_tasks()).then_some("tasks");
+    fn overrides(&self, tasks: &[usize], request: &Request) -> Vec<String> {
+        let tasks = (tasks != self.all_tasks()).then_some("tasks");
         let numbers = self.numbers(request).into_iter();
         let others = numbers.filter(|(_, own, given)| given.is_some_and(|given| given != *own));
         let names = tasks.into_iter().chain(others.map(|(name, ..)| name));

@@ -9,22 +9,17 @@ use crate::file::parse;
 use crate::job::{Job, Length};
 use crate::{rules, samples};
 
-fn request(suite: &SuiteRow) -> Request {
+fn request() -> Request {
     Request {
-        tasks: suite.all_tasks(),
         policy_type: "random_action".to_owned(),
-        policy_config: serde_json::Map::new(),
         num_envs: 2,
-        python: format!(".simulators/{}", suite.simulator),
-        mapping: None,
-        episodes: None,
-        max_episode_steps: None,
-        seed: None,
+        ..Request::default()
     }
 }
 
 fn jobs(suite: &SuiteRow, request: &Request) -> Vec<Job> {
-    parse(&suite.jobs_file(request)).unwrap_or_else(|err| panic!("{}: {err}", suite.name))
+    let file = suite.jobs_file(request, "venv").unwrap();
+    parse(&file).unwrap_or_else(|err| panic!("{}: {err}", suite.name))
 }
 
 /// The numbers as they stand in the sources that the rows name; read there, not here.
@@ -40,7 +35,7 @@ fn jobs_have_the_numbers_of_the_authors() {
     cases::evidence("src/suites/authors.txt", |name| {
         names.push(name.to_owned());
         let suite = SuiteRow::of(name).unwrap();
-        let jobs = jobs(suite, &request(suite));
+        let jobs = jobs(suite, &request());
         let numbers = |job: &Job| {
             let steps = &job.env_args["max_episode_steps"];
             format!("{:?} of {steps} steps, seed {:?}", job.length, job.seed)
@@ -57,7 +52,7 @@ fn jobs_have_the_numbers_of_the_authors() {
 fn every_file_is_accepted_and_planned_with_its_suite() {
     let args = samples::eval_args(&[]);
     for suite in SuiteRow::all() {
-        let jobs = jobs(suite, &request(suite));
+        let jobs = jobs(suite, &request());
         let names = rules::check(&jobs, Path::new("jobs.json"));
         names.unwrap_or_else(|err| panic!("{err}"));
         rules::check_to_run(&jobs, &args).unwrap_or_else(|err| panic!("{err}"));
@@ -74,7 +69,7 @@ fn every_file_is_accepted_and_planned_with_its_suite() {
 fn files_that_jobs_name_come_with_the_program() {
     let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     for suite in SuiteRow::all() {
-        for job in jobs(suite, &request(suite)) {
+        for job in jobs(suite, &request()) {
             let written = serde_json::to_string(&job.env_args).unwrap();
             assert_eq!(written.matches("\"{").count(), 0, "{written}");
             let (factory, _) = job.environment.split_once(':').unwrap();
@@ -108,7 +103,7 @@ fn what_replaces_the_protocol_is_recorded() {
         max_episode_steps: Some(20),
         seed: Some(5),
         mapping: Some("mine.yaml".to_owned()),
-        ..request(suite)
+        ..request()
     };
     let job = &jobs(suite, &changed)[0];
     assert_eq!(job.length, Length::Episodes(10));
@@ -125,10 +120,10 @@ fn what_replaces_the_protocol_is_recorded() {
 fn some_tasks_are_marked_as_such_and_the_protocols_own_numbers_are_not() {
     let suite = SuiteRow::of("metaworld_mt10").unwrap();
     let some = Request {
-        tasks: suite.some_tasks("push-v3").unwrap(),
+        tasks: Some("push-v3".to_owned()),
         episodes: Some(50),
         seed: Some(0),
-        ..request(suite)
+        ..request()
     };
     let jobs = jobs(suite, &some);
     assert_eq!(jobs.len(), 1);

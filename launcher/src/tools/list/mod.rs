@@ -13,7 +13,6 @@
 mod examples;
 mod named;
 
-use std::io;
 use std::process::ExitCode;
 
 use jobs::refusal::{Refusal, meant};
@@ -59,13 +58,13 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns everything that there is, in the order of the list.
-fn catalogue() -> io::Result<Vec<CatalogueEntry>> {
+fn catalogue() -> anyhow::Result<Vec<CatalogueEntry>> {
     let folder = crate::installed::examples()?;
     let mut all = [named::environments(), named::policies()].concat();
     if let Some(folder) = &folder {
         all.extend(examples::all(folder)?);
     }
-    all.extend(named::suites(folder.as_deref()));
+    all.extend(named::suites(folder.as_deref())?);
     Ok(all)
 }
 
@@ -333,7 +332,7 @@ mod tests {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites"));
         let mut all = [named::environments(), named::policies()].concat();
         all.extend(examples::all(folder).unwrap());
-        all.extend(named::suites(Some(folder)));
+        all.extend(named::suites(Some(folder)).unwrap());
         all
     }
 

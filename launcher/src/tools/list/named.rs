@@ -9,6 +9,7 @@ use jobs::environments::{
     EnvironmentRow, EveryEnvironment, PythonEnvironment, Simulator, is_python_environment,
 };
 use jobs::policies::{PolicyDescription, PolicyType, Serving};
+use jobs::refusal::Refusal;
 use jobs::settings::{self, SettingRow};
 use jobs::suites::{Request, SuiteRow};
 use serde_json::{Value, json};
@@ -125,11 +126,11 @@ fn policy(row: &PolicyDescription) -> CatalogueEntry {
 const POLICY: &str = "random_action";
 
 /// Returns all suites, in the order of the list; `folder` has the installers of their simulators.
-pub(super) fn suites(folder: Option<&Path>) -> Vec<CatalogueEntry> {
+pub(super) fn suites(folder: Option<&Path>) -> Result<Vec<CatalogueEntry>, Refusal> {
     SuiteRow::all().map(|row| suite(row, folder)).collect()
 }
 
-fn suite(suite: &'static SuiteRow, folder: Option<&Path>) -> CatalogueEntry {
+fn suite(suite: &'static SuiteRow, folder: Option<&Path>) -> Result<CatalogueEntry, Refusal> {
     let needed = simulator_in(suite, folder);
     let numbers = format!(
         "{} of each of {}, {} at most, seed {}",
@@ -143,18 +144,18 @@ fn suite(suite: &'static SuiteRow, folder: Option<&Path>) -> CatalogueEntry {
         task: format!("{task}: {name}"),
         runs: counted(suite.num_episodes, "episode"),
     });
-    let first = suite.jobs_file(&Request {
-        tasks: vec![0],
+    let first = Request {
+        tasks: Some("0".to_owned()),
         policy_type: POLICY.to_owned(),
         num_envs: 1,
-        python: needed.path.clone(),
         ..Request::default()
-    });
+    };
+    let first = suite.jobs_file(&first, &needed.path)?;
     let command = format!(
         "rrun suite {} --policy {POLICY} --output jobs.json",
         suite.name
     );
-    CatalogueEntry {
+    Ok(CatalogueEntry {
         documentation: "docs/suites.md".to_owned(),
         facts: vec![
             ("protocol", format!("{}, {}", suite.protocol, suite.authors)),
@@ -173,7 +174,7 @@ fn suite(suite: &'static SuiteRow, folder: Option<&Path>) -> CatalogueEntry {
         command: Some(command),
         example: format!("{first:#}"),
         ..CatalogueEntry::new(Kind::Suite, &suite.name, &suite.about)
-    }
+    })
 }
 
 /// Returns the venv of a suite's simulator, as jobs name it.
