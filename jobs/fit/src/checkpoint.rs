@@ -1,12 +1,13 @@
 //! Computes the size of a checkpoint's weights from the headers of its files; no tensor is read.
 
-use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use jobs::files;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Size of the length field before a header, in bytes.
@@ -45,38 +46,58 @@ pub(super) fn bytes(tensor: &TensorInfo, float_bytes: u64) -> u64 {
 pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, TensorInfo>> {
     let single = folder.join(SINGLE);
     if single.is_file() {
-        return header(&single);
+        return described(&header(&single)?.0);
     }
-    let index = files::read(&folder.join(INDEX), MAX_INDEX).ok()?;
-    let index: Value = serde_json::from_slice(&index).ok()?;
-    let mut files: Vec<&str> = index
-        .get("weight_map")?
-        .as_object()?
-        .values()
-        .filter_map(Value::as_str)
-        .collect();
-    files.sort_unstable();
-    files.dedup();
     let mut all = BTreeMap::new();
-    for file in files {
-        all.extend(header(&folder.join(file))?);
+    for file in shards(&folder.join(INDEX)).ok()? {
+        all.extend(described(&header(&folder.join(file))?.0)?);
     }
-    Some(all)
+    (!all.is_empty()).then_some(all)
 }
 
-/// Returns the tensors in the header of one file.
-fn header(path: &Path) -> Option<BTreeMap<String, TensorInfo>> {
+/// An index: the files of tensors, by their names.
+#[derive(Deserialize)]
+struct Index {
+    #[serde(default)]
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Returns the names of the files that an index has.
+///
+/// # Errors
+/// Returns an error if it cannot be read.
+pub fn shards(index: &Path) -> io::Result<BTreeSet<String>> {
+    let index: Index = serde_json::from_slice(&files::read(index, MAX_INDEX)?)?;
+    Ok(index.weight_map.into_values().collect())
+}
+
+/// Returns whether a file of safetensors has all bytes that its header names.
+pub fn is_whole(path: &Path) -> bool {
+    let Some((json, data)) = header(path) else {
+        return false;
+    };
+    let Ok(Value::Object(tensors)) = serde_json::from_slice(&json) else {
+        return false;
+    };
+    // Of any type, also one that no policy of ours has.
+    let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
+    tensors.values().filter_map(end).max() <= Some(data)
+}
+
+/// Returns the header of one file, the text of a JSON object, and the number of bytes behind it.
+fn header(path: &Path) -> Option<(Vec<u8>, u64)> {
     let mut file = files::open(path).ok()?;
     let size = file.metadata().ok()?.len();
     let mut length = [0; LENGTH as usize];
     file.read_exact(&mut length).ok()?;
     let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER || length > size.checked_sub(LENGTH)? {
+    let data = size.checked_sub(LENGTH)?.checked_sub(length)?;
+    if length > MAX_HEADER {
         return None;
     }
     let mut json = Vec::new();
     file.take(length).read_to_end(&mut json).ok()?;
-    described(&json)
+    Some((json, data))
 }
 
 fn described(json: &[u8]) -> Option<BTreeMap<String, TensorInfo>> {
@@ -168,11 +189,11 @@ mod tests {
         fifo(INDEX);
         assert!(tensors(dir.path()).is_none());
         fifo("1.safetensors");
-        assert!(header(&dir.path().join("1.safetensors")).is_none());
+        assert!(!is_whole(&dir.path().join("1.safetensors")));
     }
 
     #[test]
-    fn a_file_without_a_header_is_not_believed() {
+    fn a_file_without_a_header_and_one_whose_header_lies_are_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(SINGLE);
         for bytes in [
@@ -181,8 +202,10 @@ mod tests {
             &[0; 64],
             &[0xff; 64],
             b"\x02\0\0\0\0\0\0\0{]",
+            b"\x05\0\0\0\0\0\0\0{\"a\"",
         ] {
             std::fs::write(&path, bytes).unwrap();
+            assert!(!is_whole(&path), "{bytes:?}");
             assert!(tensors(dir.path()).is_none_or(|tensors| tensors.is_empty()));
         }
     }

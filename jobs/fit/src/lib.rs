@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod amount;
-mod checkpoint;
+pub mod checkpoint;
 mod gr00t;
 mod measured;
 mod planner;
