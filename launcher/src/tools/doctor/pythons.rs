@@ -12,7 +12,7 @@ use jobs::secrets;
 use serde::Deserialize;
 
 use crate::cli::Environment;
-use crate::installed::suites;
+use crate::installed::venvs;
 use crate::plan::missing::{self, NeededPython};
 use crate::process::timed;
 use crate::tools::doctor::Site;
@@ -62,7 +62,9 @@ struct PythonAnswer {
 /// Examines the interpreters that a jobs file names, or those that the installers have made.
 pub(super) fn examine(site: &Site) -> Vec<Finding> {
     let Some(jobs) = &site.jobs else {
-        let venvs = venvs(site);
+        let simulators = in_folder("simulator", &venvs(".simulators", "RRUN_SIMULATORS"));
+        let policies = in_folder("policy", &venvs(".policies", "RRUN_POLICIES"));
+        let venvs = [simulators, policies].concat();
         if venvs.is_empty() {
             return vec![Finding::note("Python", NO_VENVS)];
         }
@@ -109,27 +111,13 @@ fn needed(
     Ok((Finding::ok("jobs", found), pythons))
 }
 
-/// Returns the interpreters of the venvs that the installers have made, by name.
-fn venvs(site: &Site) -> Vec<(String, NeededPython)> {
-    let source = suites(&site.node.executable);
-    let source = source.and_then(|suites| suites.ancestors().nth(2).map(Path::to_owned));
-    let folder = |variable: &str, name: &str| {
-        let given = site.env.non_empty(variable).map(PathBuf::from);
-        given.or_else(|| Some(source.as_ref()?.join(name)))
-    };
-    let mut venvs = in_folder("simulator", folder("RRUN_SIMULATORS", ".simulators"));
-    venvs.extend(in_folder("policy", folder("RRUN_POLICIES", ".policies")));
-    venvs
-}
-
 /// What is said without venvs.
 const NO_VENVS: &str = "no venvs of simulators or policies; --jobs FILE checks those that a jobs \
                         file names";
 
-/// Finds the venvs in a folder, by name.
-fn in_folder(what: &str, folder: Option<PathBuf>) -> Vec<(String, NeededPython)> {
-    let entries = folder.and_then(|folder| folder.read_dir().ok());
-    let mut venvs: Vec<PathBuf> = entries
+/// Returns the interpreters of the venvs that an installer has made in a folder, by name.
+fn in_folder(what: &str, folder: &str) -> Vec<(String, NeededPython)> {
+    let mut venvs: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()

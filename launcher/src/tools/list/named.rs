@@ -14,7 +14,7 @@ use jobs::settings::{self, SettingRow};
 use jobs::suites::{Request, SuiteRow};
 use serde_json::{Value, json};
 
-use crate::installed::examples;
+use crate::installed::{examples, venvs};
 use crate::tools::list::examples::{is_installed, requirement};
 use crate::tools::list::{CatalogueEntry, EntryJob, EntrySetting, Kind, Requirement};
 
@@ -183,13 +183,12 @@ pub(in crate::tools) fn simulator(suite: &SuiteRow) -> Requirement {
 }
 
 fn simulator_in(suite: &SuiteRow, folder: Option<&Path>) -> Requirement {
-    let usual = format!(".simulators/{}", suite.simulator);
-    let mut needed = requirement(&usual, folder.unwrap_or(Path::new("")));
-    if let Some(root) = std::env::var("RRUN_SIMULATORS")
-        .ok()
-        .filter(|root| !root.is_empty())
-    {
-        needed.path = format!("{root}/{}", suite.simulator);
+    let (usual, name) = (".simulators", &suite.simulator);
+    let folder = folder.unwrap_or(Path::new(""));
+    let mut needed = requirement(&format!("{usual}/{name}"), folder);
+    let root = venvs(usual, "RRUN_SIMULATORS");
+    if root != usual {
+        needed.path = format!("{root}/{name}");
         needed.is_there = is_installed(&needed.path);
         // The installer sees the variable, too.
         let command = needed.command.take();
