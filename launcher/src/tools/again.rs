@@ -29,7 +29,8 @@ use report::certificate::{self, Certificate, CertifiedFiles, Contents, Sample, s
 use report::verify::Findings;
 use serde_json::Value;
 
-use crate::tools::{end_of, evaluation};
+use crate::logs::lines::last_lines;
+use crate::tools::{LAST_LINES, evaluation};
 
 /// What the user says of jobs that are run again. The group `again` of a command has what asks for it.
 #[derive(Debug, clap::Args)]
@@ -129,11 +130,12 @@ impl AgainArgs {
         let ranks = merged.ranks();
         if !status.success() && ranks == 0 {
             let log = log(&folder);
-            let end = end_of(&log).with_context(named)?;
+            let end = last_lines(&log, LAST_LINES).with_context(named)?;
             bail!(
                 "the episodes could not be run again ({status}); the output is in `{}`, its end \
-                 is\n{end}",
-                log.display()
+                 is\n{}",
+                log.display(),
+                end.join("\n")
             );
         }
         let envs = merged.plan.jobs.iter().map(|job| job.num_envs);

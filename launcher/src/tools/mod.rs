@@ -38,9 +38,7 @@ mod watch;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ::report::{Journals, Merged, Rates};
@@ -56,8 +54,8 @@ use serde::Serialize;
 use crate::cli::commands::{examples, is_tool, tools};
 use crate::verdict::ERROR;
 
-/// Number of bytes from the end of a failed run's output that are shown.
-const LAST_WORDS: u64 = 2000;
+/// Number of lines from the end of a failed run's output that are read.
+const LAST_LINES: usize = 20;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -166,16 +164,6 @@ fn open(path: &OsStr) -> anyhow::Result<(RunFolder, RunPlan)> {
     }
     let plan = RunPlan::read(&folder)?;
     Ok((folder, plan))
-}
-
-/// Returns the end of a run's output.
-fn end_of(log: &Path) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(LAST_WORDS)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 /// Prints a text to standard output, with control characters escaped: names and messages in a run

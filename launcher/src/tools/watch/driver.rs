@@ -27,13 +27,14 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::logs::lines::last_lines;
 use crate::plan::{Sender, SignalPlan};
 use crate::say;
 use crate::signals::{Caught, Signals};
 use crate::tools::watch::machine::{Action, Event, Machine};
 use crate::tools::watch::scan::{Scanner, policy_path};
 use crate::tools::watch::template::Template;
-use crate::tools::{end_of, evaluation, print};
+use crate::tools::{LAST_LINES, evaluation, print};
 
 /// Time between two looks at the folder of the checkpoints.
 const POLL: Duration = Duration::from_secs(5);
@@ -302,17 +303,15 @@ impl EvaluationFiles {
             Ok(status) => status.to_string(),
             Err(err) => err.to_string(),
         };
-        let log = end_of(&self.log).unwrap_or_default();
         let report = Report::read(&self.run);
         let told = report.and_then(|report| report.failures.first().cloned());
-        let mut errors = log.lines().filter(|line| line.contains("error:"));
-        let line = told
+        let lines = last_lines(&self.log, LAST_LINES).unwrap_or_default();
+        let error = lines.iter().rfind(|line| line.contains("error:"));
+        let reason = told
             .map(|failure| failure.reason)
-            .or(errors.next_back().map(str::to_owned));
-        let last = line
-            .or(log.lines().last().map(str::to_owned))
+            .or(error.or(lines.last()).cloned())
             .unwrap_or_default();
-        let last: String = last.chars().take(LAST_LINE).collect();
+        let last: String = reason.chars().take(LAST_LINE).collect();
         format!("{last} ({ended}; see {})", self.log.display())
     }
 }
