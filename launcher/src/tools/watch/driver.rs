@@ -55,13 +55,6 @@ pub(super) struct Driver {
     pub(super) is_unwritten: bool,
 }
 
-/// What the loop waits for.
-enum Wake {
-    Look,
-    Ended(io::Result<ExitStatus>),
-    Signal(i32),
-}
-
 /// An evaluation that runs.
 struct Running {
     child: Child,
@@ -137,27 +130,22 @@ impl Driver {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped_by = None;
         loop {
-            let wake = tokio::select! {
-                signal = signals.recv() => Wake::Signal(signal.number),
-                status = ended(running.as_mut()) => Wake::Ended(status),
-                _ = looks.tick() => Wake::Look,
-            };
-            let event = match wake {
-                Wake::Look => match self.scanner.scan() {
-                    Ok(scan) => Event::Scanned(scan),
-                    Err(err) => Event::Unreadable(err.to_string()),
-                },
-                Wake::Ended(status) => match running.take() {
-                    Some(running) => self.outcome(&running.files, status),
-                    None => continue,
-                },
-                Wake::Signal(number) => {
-                    stopped_by.get_or_insert(number);
+            let event = tokio::select! {
+                signal = signals.recv() => {
+                    stopped_by.get_or_insert(signal.number);
                     if let Some(running) = running {
-                        running.signal(number);
+                        running.signal(signal.number);
                     }
                     Event::Stop
                 }
+                status = ended(running.as_mut()) => match running.take() {
+                    Some(running) => self.outcome(&running.files, status),
+                    None => continue,
+                },
+                _ = looks.tick() => match self.scanner.scan() {
+                    Ok(scan) => Event::Scanned(scan),
+                    Err(err) => Event::Unreadable(err.to_string()),
+                },
             };
             let mut events = vec![event];
             while let Some(event) = events.pop() {

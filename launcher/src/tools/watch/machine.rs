@@ -34,15 +34,23 @@ pub(super) enum Order {
 }
 
 /// What the user wants.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(super) struct WatchRules {
-    /// Time without a change after which a checkpoint is complete.
-    pub(super) settle: Duration,
-    pub(super) order: Order,
-    /// End when everything that is there was evaluated.
-    pub(super) once: bool,
-    /// End when a checkpoint of at least this step was evaluated.
-    pub(super) until: Option<u64>,
+    /// Seconds without a change after which a checkpoint is complete
+    #[arg(long = "settle", value_name = "SECONDS", default_value_t = 30)]
+    settle_s: u64,
+
+    /// Which checkpoint comes next
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
+    order: Order,
+
+    /// Evaluate what is there and end
+    #[arg(long)]
+    once: bool,
+
+    /// End when a checkpoint of this step, or of a later one, has been evaluated and none is left
+    #[arg(long, value_name = "STEP")]
+    until: Option<u64>,
 }
 
 /// A checkpoint as a look at its folder shows it.
@@ -119,7 +127,7 @@ impl Checkpoint {
 }
 
 /// The watch over a folder of checkpoints.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Machine {
     rules: WatchRules,
     checkpoints: BTreeMap<String, Checkpoint>,
@@ -133,10 +141,7 @@ impl Machine {
     pub(super) fn new(rules: WatchRules) -> Self {
         Self {
             rules,
-            checkpoints: BTreeMap::new(),
-            is_scanned: false,
-            is_unreadable: false,
-            is_stopping: false,
+            ..Self::default()
         }
     }
 
@@ -230,7 +235,8 @@ impl Machine {
             }
         }
         let is_waiting = checkpoint.point.state == PointState::Waiting;
-        let is_settled = now.duration_since(checkpoint.since) >= self.rules.settle;
+        let settle = Duration::from_secs(self.rules.settle_s);
+        let is_settled = now.duration_since(checkpoint.since) >= settle;
         if !is_waiting || checkpoint.is_ready || !is_settled {
             return None;
         }
@@ -355,10 +361,8 @@ mod tests {
     /// ```
     fn played(script: &str) -> String {
         let mut machine = Machine::new(WatchRules {
-            settle: Duration::from_secs(10),
-            order: Order::Oldest,
-            once: false,
-            until: None,
+            settle_s: 10,
+            ..WatchRules::default()
         });
         let (mut now, mut there, mut told) = (now(), Scan::new(), String::new());
         for line in script.lines() {

@@ -16,7 +16,6 @@ mod template;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use jobs::launch::{LaunchLock, fresh_id};
 use jobs::layout::RunFolder;
@@ -27,7 +26,7 @@ use report::curve::{Curve, Point, PointState, SCHEMA};
 use crate::say;
 use crate::tools::print_line;
 use driver::Driver;
-use machine::{Machine, Order, WatchRules};
+use machine::{Machine, WatchRules};
 use scan::Scanner;
 use template::Template;
 
@@ -57,21 +56,8 @@ pub(super) struct WatchArgs {
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<String>,
 
-    /// Seconds without a change after which a checkpoint is complete
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    settle: u64,
-
-    /// Which checkpoint comes next
-    #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
-    order: Order,
-
-    /// Evaluate what is there and end
-    #[arg(long)]
-    once: bool,
-
-    /// End when a checkpoint of this step, or of a later one, has been evaluated and none is left
-    #[arg(long, value_name = "STEP")]
-    until: Option<u64>,
+    #[command(flatten)]
+    rules: WatchRules,
 
     /// Options of the launcher, then `eval` and options of the evaluation, e.g. -- --nproc-per-node
     /// 2 eval --no-video
@@ -98,14 +84,8 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    let rules = WatchRules {
-        settle: Duration::from_secs(args.settle),
-        order: args.order,
-        once: args.once,
-        until: args.until,
-    };
     let mut driver = Driver {
-        machine: Machine::new(rules),
+        machine: Machine::new(args.rules),
         scanner,
         words: args.words.clone(),
         curve: Curve {

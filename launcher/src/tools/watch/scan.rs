@@ -137,29 +137,22 @@ fn step_of(name: &str) -> Option<u64> {
 
 /// Returns whether a name fits a pattern, in which `*` stands for any letters and `?` for one.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The place behind the last `*`, and how much of the name it stands for so far. What came
-    // before need not be tried again, so that the time is bounded whatever the number of stars.
-    let (mut at, mut from, mut back) = (0, 0, None);
-    while from < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                back = Some((at, from));
-            }
-            Some(letter) if *letter == b'?' || *letter == name[from] => {
-                at += 1;
-                from += 1;
-            }
-            _ => match back {
-                Some((behind, taken)) => {
-                    back = Some((behind, taken + 1));
-                    (at, from) = (behind, taken + 1);
-                }
-                None => return false,
-            },
+    // Of each beginning of the name, whether the pattern fits it, as far as it was read.
+    let mut fits = vec![false; name.len() + 1];
+    fits[0] = true;
+    for wanted in pattern {
+        if *wanted == b'*' {
+            let first = fits.iter().position(|fits| *fits).unwrap_or(fits.len());
+            fits[first..].fill(true);
+            continue;
+        }
+        fits.rotate_right(1);
+        fits[0] = false;
+        for (fits, letter) in fits[1..].iter_mut().zip(name) {
+            *fits &= *wanted == b'?' || wanted == letter;
         }
     }
-    pattern[at..].iter().all(|letter| *letter == b'*')
+    fits[name.len()]
 }
 
 /// Returns a hash of names, sizes and modification times of all files.
