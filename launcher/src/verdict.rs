@@ -21,13 +21,13 @@ use crate::plan::eval::EvalPlan;
 use crate::say::{self, Level};
 
 /// Exit code of a significant loss or difference.
-pub const LOST: u8 = 1;
+const LOST: u8 = 1;
 
 /// Exit code of an error.
 pub const ERROR: u8 = 2;
 
 /// Exit code if there are too few episodes to tell.
-pub const UNDECIDED: u8 = 3;
+const UNDECIDED: u8 = 3;
 
 /// Returns the exit code of a verdict.
 pub fn code(verdict: Verdict) -> u8 {

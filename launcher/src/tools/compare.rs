@@ -8,12 +8,12 @@ use jobs::count::{counted, listed};
 use jobs::format::{p_value, points, points_interval, tenths};
 use jobs::refusal::Refusal;
 use jobs::table::{Table, in_markdown};
-use report::compare::gate::{Gate, GateResult, GateVerdict};
+use report::compare::gate::{Gate, GateResult};
 use report::compare::{ComparedRun, Comparison, Paired, Side, compare};
 use report::stats::paired::MeanDifference;
 
 use crate::tools::print_as;
-use crate::verdict::{LOST, UNDECIDED};
+use crate::verdict::code;
 
 /// The margin of `--fail-on regression`, in percentage points.
 const MARGIN: f64 = 5.0;
@@ -124,11 +124,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         let reason = why_none(&judged.comparison, !args.pairs.is_empty());
         return Err(Refusal::at("no episodes can be paired", reason).into());
     }
-    Ok(match gate.map(|gate| gate.verdict) {
-        None | Some(GateVerdict::Passed) => ExitCode::SUCCESS,
-        Some(GateVerdict::Regression) => ExitCode::from(LOST),
-        Some(GateVerdict::Undecided) => ExitCode::from(UNDECIDED),
-    })
+    Ok(ExitCode::from(gate.map_or(0, |gate| code(gate.verdict))))
 }
 
 /// Checks that no job is paired with two others.

@@ -13,6 +13,7 @@
 
 use std::fmt;
 
+use jobs::journal::Verdict;
 use serde::Serialize;
 
 use crate::stats::paired::PairCounts;
@@ -30,25 +31,13 @@ pub struct Gate {
     pub margin: f64,
 }
 
-/// What a gate says about a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GateVerdict {
-    /// A loss of the margin is excluded.
-    Passed,
-    /// B has solved significantly fewer episodes, and the loss may be larger than the margin.
-    Regression,
-    /// The episodes are too few to tell.
-    Undecided,
-}
-
 /// A gate and what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GateResult {
     /// The margin, as a difference of rates.
     pub margin: f64,
-    /// What it says.
-    pub verdict: GateVerdict,
+    /// What it says: passed, regression or undecided.
+    pub verdict: Verdict,
     /// The smallest loss that is excluded at 2.5 %, as a difference of rates; `null` if none is.
     pub excluded_loss: Option<f64>,
     /// If it is undecided, the number of pairs that would do if they turned out as those that there
@@ -59,8 +48,8 @@ pub struct GateResult {
 impl Gate {
     /// Judges the pairs of a comparison.
     pub fn judge(self, counts: PairCounts) -> GateResult {
-        let verdict = self.decided(counts).unwrap_or(GateVerdict::Undecided);
-        let is_undecided = verdict == GateVerdict::Undecided;
+        let verdict = self.decided(counts).unwrap_or(Verdict::Undecided);
+        let is_undecided = verdict == Verdict::Undecided;
         GateResult {
             margin: self.margin,
             verdict,
@@ -70,13 +59,13 @@ impl Gate {
     }
 
     /// Returns the verdict if there are enough pairs for one.
-    fn decided(self, counts: PairCounts) -> Option<GateVerdict> {
+    fn decided(self, counts: PairCounts) -> Option<Verdict> {
         if counts.excludes_loss(self.margin) {
-            return Some(GateVerdict::Passed);
+            return Some(Verdict::Passed);
         }
         let is_lost = counts.only_a > counts.only_b;
         let is_significant = counts.mcnemar().is_some_and(|test| test.p < LEVEL);
-        (is_lost && is_significant).then_some(GateVerdict::Regression)
+        (is_lost && is_significant).then_some(Verdict::Regression)
     }
 
     /// Returns the number of pairs with which there would be a verdict if all outcomes kept their
@@ -120,19 +109,19 @@ impl fmt::Display for GateResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let points = self.margin * 100.0;
         match self.verdict {
-            GateVerdict::Passed => {
+            Verdict::Passed => {
                 write!(f, "passed: B has not lost {points} points or more")?;
                 self.excluded_loss.map_or(Ok(()), |loss| {
                     let loss = loss * 100.0;
                     write!(f, " (2.5 %: a loss of {loss:.2} points is excluded)")
                 })
             }
-            GateVerdict::Regression => write!(
+            Verdict::Regression => write!(
                 f,
                 "regression: B has solved significantly fewer episodes, and a loss of {points} \
                  points or more is not excluded"
             ),
-            GateVerdict::Undecided => {
+            _ => {
                 write!(
                     f,
                     "undecided: a loss of {points} points or more is neither shown nor excluded"

@@ -14,12 +14,12 @@ const FIVE: Gate = Gate { margin: 0.05 };
 #[test]
 fn a_significant_loss_is_a_regression_and_few_pairs_decide_nothing() {
     for (counts, wanted) in [
-        ([50, 30, 10, 10], GateVerdict::Regression),
-        ([0, 6, 0, 0], GateVerdict::Regression),
-        ([900, 10, 10, 80], GateVerdict::Passed),
-        ([50, 5, 30, 15], GateVerdict::Passed),
-        ([9, 0, 0, 1], GateVerdict::Undecided),
-        ([0; 4], GateVerdict::Undecided),
+        ([50, 30, 10, 10], Verdict::Regression),
+        ([0, 6, 0, 0], Verdict::Regression),
+        ([900, 10, 10, 80], Verdict::Passed),
+        ([50, 5, 30, 15], Verdict::Passed),
+        ([9, 0, 0, 1], Verdict::Undecided),
+        ([0; 4], Verdict::Undecided),
     ] {
         let verdict = FIVE.judge(pairs(counts)).verdict;
         assert_eq!(verdict, wanted, "{counts:?}");
@@ -30,7 +30,7 @@ fn a_significant_loss_is_a_regression_and_few_pairs_decide_nothing() {
 fn a_significant_loss_within_the_margin_passes() {
     let counts = pairs([9000, 200, 100, 700]);
     assert!(counts.mcnemar().unwrap().p < 0.05);
-    assert_eq!(FIVE.judge(counts).verdict, GateVerdict::Passed);
+    assert_eq!(FIVE.judge(counts).verdict, Verdict::Passed);
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn shares(count: u64, only_a: f64, only_b: f64) -> [f64; 2] {
             }
         }
         match FIVE.judge(counts).verdict {
-            GateVerdict::Regression => found[0] += 1,
-            GateVerdict::Passed => found[1] += 1,
-            GateVerdict::Undecided => {}
+            Verdict::Regression => found[0] += 1,
+            Verdict::Passed => found[1] += 1,
+            _ => {}
         }
     }
     found.map(|count| f64::from(count) / f64::from(COMPARISONS))
@@ -205,7 +205,7 @@ fn a_policy_that_loses_the_margin_passes_in_at_most_a_fortieth_of_all_comparison
     for margin in MARGINS {
         let gate = Gate { margin };
         let found = worst(margin, |counts| {
-            gate.decided(counts) == Some(GateVerdict::Passed)
+            gate.decided(counts) == Some(Verdict::Passed)
         });
         let Worst {
             error,
@@ -227,7 +227,7 @@ fn a_policy_that_loses_the_margin_passes_in_at_most_a_fortieth_of_all_comparison
 fn an_equal_policy_is_called_a_regression_in_at_most_a_fortieth_of_all_comparisons() {
     let gate = Gate { margin: 0.05 };
     let found = worst(0.0, |counts| {
-        gate.decided(counts) == Some(GateVerdict::Regression)
+        gate.decided(counts) == Some(Verdict::Regression)
     });
     assert!(found.error <= 0.025, "{}", found.error);
 }
