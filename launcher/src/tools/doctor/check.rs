@@ -1,4 +1,4 @@
-//! Checks with a time limit, and the lines of the output.
+//! Checks with a time limit, and what is said about their findings.
 
 use std::io::{self, Write as _};
 use std::panic::resume_unwind;
@@ -10,8 +10,6 @@ use jobs::count::counted;
 use jobs::finding::{Finding, Grade};
 use jobs::time::now;
 use serde_json::{Value, json};
-
-use crate::tools::print_line;
 
 /// Schema of the output of `rrun doctor --json`.
 const SCHEMA: &str = "rrun/doctor/1";
@@ -60,6 +58,23 @@ impl Running {
         }
     }
 
+    /// Waits for the results; a terminal is told what takes time.
+    pub(super) fn results(self, is_terminal: bool) -> Vec<Finding> {
+        if let Some(results) = self.wait(SOON) {
+            return results;
+        }
+        let tell = |text: &str| {
+            if is_terminal {
+                // Nothing depends on what a terminal shows meanwhile.
+                let _ = write!(io::stderr(), "{ERASE}{text}");
+            }
+        };
+        tell(&format!("checking {} …", self.name));
+        let results = self.wait(self.timeout).unwrap_or_default();
+        tell("");
+        results
+    }
+
     /// Waits for the results at most `patience`; `None` if there are none yet and the time limit
     /// has not passed.
     fn wait(&self, patience: Duration) -> Option<Vec<Finding>> {
@@ -95,63 +110,8 @@ pub(super) fn at_once<T: Sync>(
     })
 }
 
-/// Prints results and keeps them.
-pub(super) struct Lines {
-    is_silent: bool,
-    /// Whether standard error is a terminal, which is told what takes time.
-    is_terminal: bool,
-    all: Vec<Finding>,
-}
-
-impl Lines {
-    pub(super) fn new(is_silent: bool, is_terminal: bool) -> Self {
-        Self {
-            is_silent,
-            is_terminal: is_terminal && !is_silent,
-            all: Vec::new(),
-        }
-    }
-
-    /// Waits for a check, and prints its results.
-    pub(super) fn show(&mut self, check: Running) -> io::Result<()> {
-        for finding in self.results(&check) {
-            if !self.is_silent {
-                print_line(line(&finding))?;
-            }
-            self.all.push(finding);
-        }
-        Ok(())
-    }
-
-    fn results(&self, check: &Running) -> Vec<Finding> {
-        if let Some(results) = check.wait(SOON) {
-            return results;
-        }
-        self.tell(format_args!("checking {} …", check.name));
-        let results = check.wait(check.timeout).unwrap_or_default();
-        self.tell(format_args!(""));
-        results
-    }
-
-    /// Replaces the last line of a terminal.
-    fn tell(&self, text: std::fmt::Arguments<'_>) {
-        if self.is_terminal {
-            // Nothing depends on what a terminal shows meanwhile.
-            let _ = write!(io::stderr(), "{ERASE}{text}");
-        }
-    }
-
-    /// Prints the sum, and returns all results.
-    pub(super) fn end(self) -> io::Result<Vec<Finding>> {
-        if !self.is_silent {
-            print_line("")?;
-            print_line(summary(&self.all))?;
-        }
-        Ok(self.all)
-    }
-}
-
-fn line(finding: &Finding) -> String {
+/// Returns the line about a finding.
+pub(super) fn line(finding: &Finding) -> String {
     let Finding {
         name, grade, found, ..
     } = finding;
@@ -160,7 +120,8 @@ fn line(finding: &Finding) -> String {
     format!("{:<8} {name:<NAME_WIDTH$} {found}{to_do}", grade.word())
 }
 
-fn summary(all: &[Finding]) -> String {
+/// Returns the line about all of them.
+pub(super) fn summary(all: &[Finding]) -> String {
     let counts = Grade::ALL.map(|grade| {
         let count = all.iter().filter(|one| one.grade == grade).count();
         match grade {
@@ -200,13 +161,6 @@ mod tests {
     }
 
     #[test]
-    fn the_results_of_a_check_are_returned() {
-        let check = running(LONG, || vec![Finding::ok("disk", "1 GiB")]);
-        let results = check.wait(LONG).unwrap();
-        assert_eq!(results, [Finding::ok("disk", "1 GiB")]);
-    }
-
-    #[test]
     fn a_check_that_hangs_is_named_and_fails() {
         let (keep, hang) = channel::<()>();
         let timeout = Duration::from_millis(20);
@@ -221,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_time_limit_a_slow_check_has_no_results_yet() {
+    fn a_slow_check_has_no_results_yet_and_then_those_that_it_returns() {
         let (keep, hang) = channel::<()>();
         let check = running(LONG, move || {
             let _ = hang.recv();
@@ -229,7 +183,7 @@ mod tests {
         });
         assert_eq!(check.wait(Duration::from_millis(5)), None);
         drop(keep);
-        assert_eq!(check.wait(LONG).unwrap()[0].found, "late");
+        assert_eq!(check.wait(LONG).unwrap(), [Finding::ok("disk", "late")]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod machine;
 mod pythons;
 mod rank;
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use jobs::finding::Finding;
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::node::control_group::ControlGroups;
-use crate::tools::doctor::check::{Lines, Running, is_healthy, json};
-use crate::tools::print_json;
+use crate::tools::doctor::check::{Running, is_healthy, json, line, summary};
+use crate::tools::{print_json, print_line};
 
 /// Time that a check gets beside that of the programs that it runs.
 const MARGIN: Duration = Duration::from_secs(3);
@@ -98,23 +98,32 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         jobs: args.jobs.clone(),
         timeout: Duration::from_secs(args.timeout),
     });
-    let mut lines = Lines::new(args.json, std::io::stderr().is_terminal());
+    let is_terminal = !args.json && io::stderr().is_terminal();
+    let mut all = Vec::new();
+    let mut show = |check: Running| {
+        let found = check.results(is_terminal);
+        if !args.json {
+            found.iter().try_for_each(|one| print_line(line(one)))?;
+        }
+        all.extend(found);
+        io::Result::Ok(())
+    };
     let start = |(name, examine): (&'static str, Examine), timeout| {
         let site = Arc::clone(&site);
         Running::start(name, timeout, move || examine(&site))
     };
     for check in QUICK {
-        lines.show(start(check, site.timeout))?;
+        show(start(check, site.timeout))?;
     }
     let timeout = site.timeout * PROGRAMS + MARGIN;
     let running = SLOW.map(|check| start(check, timeout));
-    for check in running {
-        lines.show(check)?;
-    }
+    running.into_iter().try_for_each(&mut show)?;
 
-    let all = lines.end()?;
     if args.json {
         print_json(&format!("{:#}", json(&all)))?;
+    } else {
+        print_line("")?;
+        print_line(summary(&all))?;
     }
     Ok(ExitCode::from(u8::from(!is_healthy(&all))))
 }
