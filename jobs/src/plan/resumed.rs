@@ -52,15 +52,14 @@ impl RunPlan {
             PlanLock::to_look(folder)
         };
         let _lock = lock.map_err(&io)?;
-        let mut opened = Journal::open(&folder.journal(env.rank));
-        files::wait_for(|| {
-            if is_busy(&opened) {
-                opened = Journal::open(&folder.journal(env.rank));
-            }
-            !is_busy(&opened)
+        let path = folder.journal(env.rank);
+        let mut opened = Err(ErrorKind::ResourceBusy.into());
+        let is_free = files::wait_for(|| {
+            opened = Journal::open(&path);
+            let err = opened.as_ref().err();
+            err.is_none_or(|err| err.kind() != ErrorKind::ResourceBusy)
         });
-        let is_busy = is_busy(&opened);
-        let journal = opened.map_err(|err| if is_busy { in_use(folder) } else { io(err) })?;
+        let journal = opened.map_err(|err| if is_free { io(err) } else { in_use(folder) })?;
         let found = Self::read(folder)?;
         let difference = Difference::between(&found, self);
         if !difference.is_none() || difference.is_reordered() {
@@ -88,12 +87,6 @@ impl RunPlan {
         let stamps = self.stamps(env.launch.as_deref());
         Ok(journal.stamped(stamps))
     }
-}
-
-fn is_busy(opened: &std::io::Result<Journal>) -> bool {
-    opened
-        .as_ref()
-        .is_err_and(|err| err.kind() == ErrorKind::ResourceBusy)
 }
 
 /// How long to wait for git: a work tree on a slow file system is not worth a longer wait.
