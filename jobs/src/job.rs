@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::environments::is_python_environment;
 use crate::latency::InferenceLatency;
 use crate::numbers::Numbers;
-use crate::tree::overlay;
+use crate::tree::{merge, overlay};
 
 /// Maximum number of copies of an environment in one rank; each has its own simulator and video.
 pub(crate) const MAX_ENVS: u64 = 4096;
@@ -221,13 +221,11 @@ impl Job {
         }
         let mut varied = self.clone();
         if is_python_environment(&self.environment) {
-            let arguments = varied
-                .env_args
-                .entry(FACTORY_ARGUMENTS)
-                .or_insert_with(|| Value::Object(Map::new()));
+            let arguments = varied.env_args.entry(FACTORY_ARGUMENTS);
+            let arguments = arguments.or_insert(Value::Null);
             // Any other value is refused later for its type.
-            if let Value::Object(arguments) = arguments {
-                overlay(arguments, self.variations.clone());
+            if arguments.is_object() || arguments.is_null() {
+                *arguments = merge(arguments.take(), self.variations.clone().into());
             }
         } else {
             overlay(&mut varied.env_args, self.variations.clone());
@@ -324,7 +322,9 @@ mod tests {
         let found = env_args("gym:Push-v0", args, json!({"light": {"intensity": 2}}));
         let wanted = json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 2}, "size": 64}});
         assert_eq!(found, wanted);
-        let shown = env_args("gym:Push-v0", json!({}), json!({"a": 1}));
-        assert_eq!(shown, json!({"env_kwargs": {"a": 1}}));
+        for none in [json!({}), json!({"env_kwargs": null})] {
+            let shown = env_args("gym:Push-v0", none, json!({"a": 1}));
+            assert_eq!(shown, json!({"env_kwargs": {"a": 1}}));
+        }
     }
 }
