@@ -55,6 +55,14 @@ pub struct LeaseHolder {
     pub mark: u64,
 }
 
+impl LeaseHolder {
+    /// Returns the holder with its next mark, by which it is seen to be at work.
+    fn marked(self) -> Self {
+        let mark = self.mark.saturating_add(1);
+        Self { mark, ..self }
+    }
+}
+
 /// The state of a lease. The store has it as text; the empty text is a free lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -171,32 +179,18 @@ const SHUT: i64 = 1 << 40;
 /// Returns the operation that must succeed before an episode of a block is written to the journal,
 /// and the holder after it.
 pub fn mark(holder: LeaseHolder, job: JobIndex, block: usize) -> (LeaseOp, LeaseHolder) {
-    let next = LeaseHolder {
-        mark: holder.mark + 1,
-        ..holder
-    };
-    (
-        LeaseOp::Swap(
-            LeaseKey::Lease(job, block),
-            Hold::By(holder),
-            Hold::By(next),
-        ),
-        next,
-    )
+    let (lease, next) = (LeaseKey::Lease(job, block), holder.marked());
+    let swap = LeaseOp::Swap(lease, Hold::By(holder), Hold::By(next));
+    (swap, next)
 }
 
 /// Returns the operations that mark a block as done. The second one, which counts it, only runs if
 /// the first one returned [`Hold::Done`] with this holder: if another rank took the lease over and
 /// was faster, that rank counts the block.
 pub fn done(holder: LeaseHolder, job: JobIndex, block: usize) -> [LeaseOp; 2] {
-    [
-        LeaseOp::Swap(
-            LeaseKey::Lease(job, block),
-            Hold::By(holder),
-            Hold::Done(holder),
-        ),
-        LeaseOp::Add(LeaseKey::Closed(job), 1),
-    ]
+    let lease = LeaseKey::Lease(job, block);
+    let swap = LeaseOp::Swap(lease, Hold::By(holder), Hold::Done(holder));
+    [swap, LeaseOp::Add(LeaseKey::Closed(job), 1)]
 }
 
 /// Returns the operations that stop every rank from running a job.

@@ -260,10 +260,8 @@ impl Claimer {
 
     fn claim(&mut self, job: usize, block: usize) -> NextStep {
         let key = LeaseKey::Lease(self.jobs[job].task.job, block);
-        self.ask(
-            PendingOp::Claim(job, block),
-            LeaseOp::Swap(key, Hold::Free, Hold::By(self.me)),
-        )
+        let op = LeaseOp::Swap(key, Hold::Free, Hold::By(self.me));
+        self.ask(PendingOp::Claim(job, block), op)
     }
 
     fn on_claim(&mut self, job: usize, block: usize, hold: Hold) -> NextStep {
@@ -314,10 +312,8 @@ impl Claimer {
 
     fn ask_begin(&mut self, job: usize, attempts: u32) -> NextStep {
         let key = LeaseKey::Begun(self.jobs[job].task.job);
-        self.ask(
-            PendingOp::Begin(job, attempts),
-            LeaseOp::Swap(key, Hold::Free, Hold::By(self.me)),
-        )
+        let op = LeaseOp::Swap(key, Hold::Free, Hold::By(self.me));
+        self.ask(PendingOp::Begin(job, attempts), op)
     }
 
     /// Finds the job where help is most useful.

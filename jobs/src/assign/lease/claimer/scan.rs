@@ -42,7 +42,7 @@ impl Claimer {
             return NextStep::Finished;
         }
         let (from, wanted) = match self.role {
-            Some(role) => (Hold::By(role), marked(role)),
+            Some(role) => (Hold::By(role), role.marked()),
             None => (from, self.me),
         };
         let op = LeaseOp::Swap(LeaseKey::Scanner, from, Hold::By(wanted));
@@ -79,13 +79,11 @@ impl Claimer {
 
     fn take_role(&mut self, from: LeaseHolder) -> NextStep {
         // An equal holder would be a mark that this rank has forgotten.
-        let wanted = match from.rank == self.me.rank {
-            true => marked(LeaseHolder {
-                mark: from.mark,
-                ..self.me
-            }),
-            false => self.me,
+        let mark = match from.rank == self.me.rank {
+            true => from.marked().mark,
+            false => self.me.mark,
         };
+        let wanted = LeaseHolder { mark, ..self.me };
         let op = LeaseOp::Swap(LeaseKey::Scanner, Hold::By(from), Hold::By(wanted));
         self.ask(PendingOp::Role(wanted), op)
     }
@@ -95,11 +93,8 @@ impl Claimer {
         let open = (0..self.jobs.len()).filter(|job| !self.jobs[*job].is_closed);
         let open: Vec<_> = open.collect();
         let key = |job: &usize| LeaseKey::Closed(self.jobs[*job].task.job);
-        let keys = open.iter().map(key).collect();
-        self.ask(
-            PendingOp::Closed(open, Scan::default()),
-            LeaseOp::Sums(keys),
-        )
+        let op = LeaseOp::Sums(open.iter().map(key).collect());
+        self.ask(PendingOp::Closed(open, Scan::default()), op)
     }
 
     /// Reads the leases of the open blocks from block `from` of job `job` on.
@@ -141,11 +136,8 @@ impl Claimer {
         if new.is_empty() {
             return self.judge(job, from, &held, scan);
         }
-        let keys = new.iter().copied().map(LeaseKey::Life).collect();
-        self.ask(
-            PendingOp::Lives(new, job, from, held, scan),
-            LeaseOp::Sums(keys),
-        )
+        let op = LeaseOp::Sums(new.iter().copied().map(LeaseKey::Life).collect());
+        self.ask(PendingOp::Lives(new, job, from, held, scan), op)
     }
 
     /// Decides about leases that have a holder. A dead rank's lease is taken over. The lease of a
@@ -233,13 +225,5 @@ impl Claimer {
         };
         let op = LeaseOp::Swap(LeaseKey::Scanner, Hold::By(role), Hold::Done(role));
         self.ask(PendingOp::AllClosed, op)
-    }
-}
-
-/// Returns a holder that is seen to be at work.
-fn marked(holder: LeaseHolder) -> LeaseHolder {
-    LeaseHolder {
-        mark: holder.mark.saturating_add(1),
-        ..holder
     }
 }

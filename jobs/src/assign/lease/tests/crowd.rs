@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use crate::assign::lease::tests::holder;
 use crate::assign::lease::tests::simulation::{SimulatedStore, tasks};
 use crate::assign::lease::{
     Claim, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, NextStep, Want, done, mark,
@@ -67,11 +68,7 @@ impl Crowd {
         let each = (run.ranks * run.episodes / JOBS).max(1) as u64;
         let tasks = tasks(&[each; JOBS], 1);
         let rank = |rank| {
-            let me = LeaseHolder {
-                rank,
-                life: 1,
-                mark: 0,
-            };
+            let me = holder(rank, 1);
             Rank {
                 me,
                 claimer: Claimer::new(me, tasks.clone()),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
+use crate::assign::lease::tests::holder;
 use crate::assign::lease::{
     Claim, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, LeasedJob, NextStep, Want,
     done, mark,
@@ -88,6 +89,16 @@ struct SimulatedRank {
     hangs: u64,
     waits: u64,
     is_finished: bool,
+}
+
+impl SimulatedRank {
+    /// Runs the block that is open, or rests without one.
+    fn next(&self) -> RankActivity {
+        match self.open.is_empty() {
+            true => RankActivity::Rests,
+            false => RankActivity::Runs,
+        }
+    }
 }
 
 /// The rates of faults: one in this many steps; 0 for never.
@@ -184,11 +195,7 @@ impl Simulation {
         let LeaseReply::Sum(life) = self.shared.serve(LeaseOp::Add(LeaseKey::Life(rank), 1)) else {
             unreachable!()
         };
-        let me = LeaseHolder {
-            rank,
-            life,
-            mark: 0,
-        };
+        let me = holder(rank, life);
         let journal = &self.shared.journal;
         let tasks = self.tasks.iter().cloned().map(|mut task| {
             let is_done = |block: &std::ops::Range<u64>| {
@@ -258,11 +265,7 @@ impl Simulation {
                 {
                     self.shared.serve(closed);
                 }
-                process.doing = if process.open.is_empty() {
-                    RankActivity::Rests
-                } else {
-                    RankActivity::Runs
-                };
+                process.doing = process.next();
             }
         }
     }
@@ -273,16 +276,11 @@ impl Simulation {
     }
 
     fn answered(&mut self, process: &mut SimulatedRank, answer: NextStep) {
-        let go_on = if process.open.is_empty() {
-            RankActivity::Rests
-        } else {
-            RankActivity::Runs
-        };
         process.doing = match answer {
             NextStep::Ask(op) => RankActivity::Asks(op),
             NextStep::Nothing => {
                 process.waits = if process.open.is_empty() { WAIT } else { 0 };
-                go_on
+                process.next()
             }
             NextStep::Finished => {
                 process.is_finished = true;
@@ -323,11 +321,7 @@ impl Simulation {
             return;
         }
         process.open.pop_front();
-        process.doing = if process.open.is_empty() {
-            RankActivity::Rests
-        } else {
-            RankActivity::Runs
-        };
+        process.doing = process.next();
     }
 }
 
