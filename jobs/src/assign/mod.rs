@@ -111,11 +111,6 @@ impl Work {
             && self.share.is_none_or(|share| share.slot(episode).is_some())
     }
 
-    /// Returns the copy that must run `episode` of a shared job; `None` means any free copy.
-    pub fn slot(&self, episode: u64) -> Option<usize> {
-        self.share.and_then(|share| share.slot(episode))
-    }
-
     /// Returns those of `episodes` that this rank runs.
     pub fn episodes(&self, episodes: Range<u64>) -> impl Iterator<Item = u64> {
         episodes.filter(|episode| self.runs(*episode))

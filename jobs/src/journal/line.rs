@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::costs::Costs;
 use crate::episode::Episode;
+use crate::file::MAX_EPISODES;
 use crate::job::JobIndex;
 use crate::placement::Share;
 use crate::refusal::Refusal;
@@ -419,9 +420,6 @@ pub struct Decision {
     #[serde(default, skip_serializing)]
     pub launch: Option<String>,
 }
-
-/// Maximum number of episodes of a claim.
-const MAX_EPISODES: u64 = 1_000_000;
 
 /// A success rate that somebody has published, as counts: `462/500`, over all tasks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -123,15 +123,13 @@ impl PolicyType {
     /// Returns the policy that a job names, if there is one of that name, or if the name is the path
     /// of its class in Arena: classes move between modules there.
     pub fn of(name: &str) -> Option<Self> {
-        let has_name =
-            |policy: &Self| policy.name() == name || policy.row().aliases.contains(&name);
-        let has_class = |policy: &Self| {
-            let mut aliases = policy.row().aliases.iter();
-            class_of_arena(name)
-                .is_some_and(|class| aliases.any(|alias| class_of_arena(alias) == Some(class)))
+        let class = class_of_arena(name);
+        let is_meant = |alias: &&str| {
+            *alias == name || class.is_some_and(|class| class_of_arena(alias) == Some(class))
         };
-        let mut all = Self::ALL.iter().copied();
-        all.clone().find(has_name).or_else(|| all.find(has_class))
+        let has_name =
+            |policy: &Self| policy.name() == name || policy.row().aliases.iter().any(is_meant);
+        Self::ALL.iter().copied().find(has_name)
     }
 
     /// Returns the name of the policy.
