@@ -140,39 +140,19 @@ pub fn package(keys: &TorchKeys, description: &str) -> Vec<u8> {
 pub fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in files {
-        let header = bytes.len() as u32;
-        let fields = fields(name, content);
-        bytes.extend_from_slice(b"PK\x03\x04");
-        bytes.extend_from_slice(&fields);
-        bytes.extend_from_slice(name.as_bytes());
-        bytes.extend_from_slice(content);
-        directory.extend_from_slice(b"PK\x01\x02\x14\x00");
-        directory.extend_from_slice(&fields);
+        let header = (bytes.len() as u32).to_le_bytes();
+        let size = (content.len() as u32).to_le_bytes();
+        let length = (name.len() as u16).to_le_bytes();
+        // Version, flags, method, time, date and checksum before; no extra field after.
+        let fields = [&[0; 14][..], &size, &size, &length, &[0; 2]].concat();
+        bytes.extend([b"PK\x03\x04", &fields[..], name.as_bytes(), content].concat());
         // Comment, disk, internal and external attributes.
-        directory.extend_from_slice(&[0; 10]);
-        directory.extend_from_slice(&header.to_le_bytes());
-        directory.extend_from_slice(name.as_bytes());
+        let place = [&fields[..], &[0; 10], &header, name.as_bytes()].concat();
+        directory.extend([b"PK\x01\x02\x14\x00", &place[..]].concat());
     }
-    let (start, size, count) = (
-        bytes.len() as u32,
-        directory.len() as u32,
-        files.len() as u16,
-    );
-    bytes.append(&mut directory);
-    bytes.extend_from_slice(b"PK\x05\x06\x00\x00\x00\x00");
-    bytes.extend_from_slice(&[count.to_le_bytes(), count.to_le_bytes()].concat());
-    bytes.extend_from_slice(&[size.to_le_bytes(), start.to_le_bytes()].concat());
-    bytes.extend_from_slice(&[0; 2]);
-    bytes
-}
-
-/// Returns the fields that both headers of an entry have: version, flags, method, time, date,
-/// checksum, sizes, and lengths of name and extra field.
-fn fields(name: &str, content: &[u8]) -> Vec<u8> {
-    let size = (content.len() as u32).to_le_bytes();
-    let mut fields = vec![0; 14];
-    fields.extend_from_slice(&[size, size].concat());
-    fields.extend_from_slice(&(name.len() as u16).to_le_bytes());
-    fields.extend_from_slice(&[0; 2]);
-    fields
+    let (start, size) = (bytes.len() as u32, directory.len() as u32);
+    let count = (files.len() as u16).to_le_bytes();
+    let place = [size.to_le_bytes(), start.to_le_bytes()].concat();
+    let end = [b"PK\x05\x06\0\0\0\0", &count[..], &count, &place, &[0; 2]].concat();
+    [bytes, directory, end].concat()
 }
