@@ -8,6 +8,17 @@ use crate::samples;
 
 const STATIC: [Assign; 2] = [Assign::Modulo, Assign::Block];
 
+const BY_EPISODE: Assignment = Assignment {
+    assign: Assign::Modulo,
+    shard: Shard::Episodes,
+};
+
+/// Returns every rule that depends on jobs, world size and rank alone.
+fn rules() -> impl Iterator<Item = Assignment> {
+    let shards = [Shard::Jobs, Shard::Episodes].into_iter();
+    shards.flat_map(|shard| STATIC.map(|assign| Assignment { assign, shard }))
+}
+
 /// Returns jobs of these lengths with these fields besides; 0 stands for a job in steps.
 fn jobs(lengths: &[u64], fields: &Value) -> Vec<Job> {
     let entry = |(name, length): (usize, &u64)| {
@@ -49,8 +60,8 @@ proptest! {
         lengths in proptest::collection::vec(0u64..70, 1..12), world in 1usize..=64
     ) {
         let jobs = of_lengths(&lengths);
-        for (assign, shard) in STATIC.into_iter().flat_map(|rule| [(rule, Shard::Jobs), (rule, Shard::Episodes)]) {
-            prop_assert_eq!(counts(&jobs, Assignment { assign, shard }, world), each_once(&jobs), "{:?} {:?}", assign, shard);
+        for rule in rules() {
+            prop_assert_eq!(counts(&jobs, rule, world), each_once(&jobs), "{:?}", rule);
         }
     }
 
@@ -74,9 +85,9 @@ proptest! {
         let processes = |count: usize| Placement::of_ranks(0..count).env;
         let placement = Placement { env: processes(workers), rollout: processes(world) };
         let jobs = mixed(&shared, world * workers * times, episodes);
-        for (assign, shard) in STATIC.into_iter().flat_map(|rule| [(rule, Shard::Jobs), (rule, Shard::Episodes)]) {
+        for rule in rules() {
             let mut seen: Vec<_> = (0..world)
-                .flat_map(|rank| work(&jobs, &placement, Assignment { assign, shard }, rank))
+                .flat_map(|rank| work(&jobs, &placement, rule, rank))
                 .flat_map(|work| work.episodes(0..episodes).map(|e| (work.job.index, e)).collect::<Vec<_>>())
                 .collect();
             seen.sort_unstable();
@@ -148,12 +159,8 @@ fn a_completed_job_does_not_move_the_others() {
 #[test]
 fn jobs_of_one_episode_are_spread_over_the_ranks() {
     let jobs = of_lengths(&[1; 8]);
-    let by_episode = Assignment {
-        shard: Shard::Episodes,
-        ..Assignment::default()
-    };
     let own = |rank| {
-        let work = work(&jobs, &Placement::of_ranks(vec![0; 4]), by_episode, rank);
+        let work = work(&jobs, &Placement::of_ranks(vec![0; 4]), BY_EPISODE, rank);
         work.into_iter()
             .filter(|work| work.runs(0))
             .map(|work| work.job.name)
@@ -165,12 +172,8 @@ fn jobs_of_one_episode_are_spread_over_the_ranks() {
 
 #[test]
 fn a_rank_is_done_with_a_job_when_its_own_episodes_are() {
-    let by_episode = Assignment {
-        shard: Shard::Episodes,
-        ..Assignment::default()
-    };
     let jobs = of_lengths(&[5, 0]);
-    let work = work(&jobs, &Placement::of_ranks(vec![0; 2]), by_episode, 1);
+    let work = work(&jobs, &Placement::of_ranks(vec![0; 2]), BY_EPISODE, 1);
     assert!(!work[0].is_done(&[1]));
     assert!(work[0].is_done(&[1, 3]));
     assert!(!work[1].is_done(&[]), "a job in steps has no count");
@@ -178,22 +181,13 @@ fn a_rank_is_done_with_a_job_when_its_own_episodes_are() {
 
 #[test]
 fn only_the_chosen_episodes_run() {
-    let chosen = "j1:1-2,4"
-        .parse::<Only>()
-        .unwrap()
-        .choose(of_lengths(&[3, 6, 3]))
-        .unwrap();
-    let own = work(
-        &chosen,
-        &Placement::of_ranks(vec![0; 1]),
-        Assignment::default(),
-        0,
-    );
-    let found = own
-        .iter()
-        .map(|work| work.episodes(0..6).collect::<Vec<_>>())
-        .collect::<Vec<_>>();
-    assert_eq!(found, [[1, 2, 4]]);
+    let only: Only = "j1:1-2,4".parse().unwrap();
+    let chosen = only.choose(of_lengths(&[3, 6, 3])).unwrap();
+    let alone = Placement::of_ranks(vec![0]);
+    let [own] = &work(&chosen, &alone, Assignment::default(), 0)[..] else {
+        panic!("other jobs run")
+    };
+    assert!(own.episodes(0..6).eq([1, 2, 4]));
 }
 
 mod part {
@@ -247,17 +241,11 @@ mod idle {
     #[test]
     fn the_ranks_that_are_counted_are_those_without_work() {
         let jobs = of_lengths(&[3, 0, 2]);
-        for (assign, shard) in [
-            (Assign::Modulo, Shard::Jobs),
-            (Assign::Modulo, Shard::Episodes),
-            (Assign::Block, Shard::Jobs),
-            (Assign::Block, Shard::Episodes),
-        ] {
-            let assignment = Assignment { assign, shard };
+        for rule in rules() {
             for ranks in 1..9 {
                 let placement = Placement::of_ranks(vec![0; ranks]);
                 let is_idle = |rank: &usize| {
-                    let works = work(&jobs, &placement, assignment, *rank);
+                    let works = work(&jobs, &placement, rule, *rank);
                     let runs = |work: &Work| match work.job.length {
                         Length::Episodes(count) => work.episodes(0..count).next().is_some(),
                         Length::Steps(_) | Length::Policy => true,
@@ -265,11 +253,7 @@ mod idle {
                     !works.iter().any(runs)
                 };
                 let wanted = (0..ranks).filter(is_idle).count();
-                assert_eq!(
-                    idle(&jobs, ranks, assignment),
-                    wanted,
-                    "{ranks} {assignment:?}"
-                );
+                assert_eq!(idle(&jobs, ranks, rule), wanted, "{ranks} {rule:?}");
             }
         }
     }
@@ -324,8 +308,7 @@ mod stages {
             lengths in prop::collection::vec(1_u64..60, 1..4), ranks in 1_usize..4, by_episode: bool,
         ) {
             let jobs = of_two_envs(&lengths);
-            let shard = if by_episode { Shard::Episodes } else { Shard::Jobs };
-            let assignment = Assignment { shard, ..Assignment::default() };
+            let assignment = if by_episode { BY_EPISODE } else { Assignment::default() };
             let placement = Placement::of_ranks(vec![0; ranks]);
             let mut found: Vec<Vec<u64>> = vec![Vec::new(); jobs.len()];
             for stage in stages(&jobs, assignment, ranks) {

@@ -284,63 +284,39 @@ mod checked {
         assert!(told().contains(words), "{}", told());
     }
 
-    fn words(words: &[&str]) -> Vec<OsString> {
-        words.iter().map(Into::into).collect()
+    /// Creates a folder with a run that was begun by this command line.
+    fn run(begun_by: &str) -> tempfile::TempDir {
+        let (dir, folder) = folder();
+        let words: Vec<_> = begun_by.split(' ').collect();
+        let plan = samples::plan(&samples::eval_args(&words), samples::jobs([json!({})]));
+        plan.settle(&folder, false).unwrap();
+        dir
     }
 
-    /// Creates a folder with a run that was begun by these arguments.
-    fn run(begun_by: &[&str]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        let job = r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]}"#;
-        let jobs = dir.path().join("jobs.json");
-        std::fs::write(&jobs, job).unwrap();
-        let args = EvalArgs::parse_words(&words(
-            &[&["--jobs", jobs.to_str().unwrap()], begun_by].concat(),
-        ))
-        .unwrap();
-        let file = crate::file::JobFile::read(&jobs).unwrap();
-        RunPlan::new(&args, file, 1, String::new())
-            .settle(&RunFolder::new(dir.path()), false)
-            .unwrap();
-        dir
+    /// Reads what continues the run of a folder with these words besides.
+    fn resumed(dir: &tempfile::TempDir, words: &str) -> Result<EvalArgs, Refused> {
+        let line = format!("--resume {} {words}", dir.path().display());
+        let words: Vec<_> = line.split_whitespace().map(Into::into).collect();
+        EvalArgs::read_words(&words)
     }
 
     #[test]
     fn a_resumed_run_keeps_its_options_but_for_those_that_are_given_and_those_that_say_where() {
-        let dir = run(&[
-            "--seed",
-            "7",
-            "--no_video",
-            "--shard",
-            "episodes",
-            "--policy-device",
-            "cpu",
-            "--max-batch=2",
-        ]);
-        let path = dir.path().to_str().unwrap();
-        let args = EvalArgs::read_words(&words(&[
-            "--resume",
-            path,
-            "--shard=jobs",
-            "--max_batch",
-            "4",
-        ]))
-        .unwrap();
+        let dir = run("--seed 7 --no_video --shard episodes --policy-device cpu --max-batch=2");
+        let args = resumed(&dir, "--shard=jobs --max_batch 4").unwrap();
         assert_eq!(args.seed, 7);
         assert!(args.no_video);
         assert_eq!(args.max_batch, Some(4));
         assert_eq!(args.shard, Some(Shard::Jobs));
         assert_eq!(args.policy_device, None);
-        let again = EvalArgs::read_words(&words(&["--resume", path, "--seed", "8"])).unwrap();
+        let again = resumed(&dir, "--seed 8").unwrap();
         assert_eq!((again.seed, again.shard), (8, Some(Shard::Episodes)));
     }
 
     #[test]
     fn a_folder_without_a_run_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let text = EvalArgs::read_words(&words(&["--resume", dir.path().to_str().unwrap()]))
-            .unwrap_err()
-            .to_string();
+        let text = resumed(&dir, "").unwrap_err().to_string();
         let told = "has no plan.json, so there is no run to resume";
         assert!(text.contains(told), "{text}");
     }

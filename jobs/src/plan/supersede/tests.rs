@@ -142,42 +142,23 @@ fn an_episode_with_several_lines_is_counted_once() {
 
 #[test]
 fn what_cannot_be_read_counts_as_results_and_a_start_or_a_torn_line_does_not() {
-    let append = |folder: &RunFolder, text: &str| {
-        let old = fs::read_to_string(folder.journal(0)).unwrap();
-        fs::write(folder.journal(0), old + text).unwrap();
-    };
-    type Case<'a> = (&'a str, &'a dyn Fn(&RunFolder), bool);
-    let cases: [Case; 5] = [
-        ("a start", &|_| (), false),
-        (
-            "a torn line",
-            &|folder| append(folder, "{\"type\":\"epi"),
-            false,
-        ),
-        (
-            "a damaged line",
-            &|folder| append(folder, "{\"type\":\"epi\n"),
-            true,
-        ),
-        (
-            "a folder",
-            &|folder| fs::create_dir(folder.journal(1)).unwrap(),
-            true,
-        ),
-        (
-            "bytes",
-            &|folder| fs::write(folder.journal(1), b"\xff\n").unwrap(),
-            true,
-        ),
-    ];
-    for (case, write, counts) in cases {
+    for (case, text, counts) in [
+        ("a start", &b""[..], false),
+        ("a torn line", b"{\"type\":\"epi", false),
+        ("a damaged line", b"{\"type\":\"epi\n", true),
+        ("bytes", b"\xff\n", true),
+        ("a folder", b"", true),
+    ] {
         let (_dir, folder) = folder();
         plan(&[("a", 4, "")]).settle(&folder, false).unwrap();
-        let start = Line::Rank(Box::default());
         let mut journal = Journal::open(&folder.journal(0)).unwrap();
-        journal.append(&start).unwrap();
-        write(&folder);
+        journal.append(&Line::Rank(Box::default())).unwrap();
         drop(journal);
+        let written = fs::read(folder.journal(0)).unwrap();
+        fs::write(folder.journal(0), [&written[..], text].concat()).unwrap();
+        if case == "a folder" {
+            fs::create_dir(folder.journal(1)).unwrap();
+        }
         let checked = now().check(&folder, false);
         let is_other = |err: &Refusal| err.to_string().contains("contains a different run");
         assert_eq!(checked.as_ref().is_err_and(is_other), counts, "{case}");
