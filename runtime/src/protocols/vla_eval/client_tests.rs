@@ -126,9 +126,9 @@ fn taken(given: &str) -> String {
 #[test]
 fn an_answer_is_one_action_or_a_chunk_or_is_refused_with_both_sides() {
     rig::cases::check("src/protocols/vla_eval/answers.txt", taken);
-    let list = Value::map([("action", vec![0.0.into(), 1i64.into()].into())]);
+    let list = Value::map([("action", vec![Value::Float(0.0), Value::Int(1)].into())]);
     assert_eq!(chunk(&list, None, 2), Ok(Chunk::new(2, vec![0.0, 1.0])));
-    let row = Value::List(vec![0.0.into(), 1.0.into()]);
+    let row = Value::List(vec![Value::Float(0.0), Value::Float(1.0)]);
     let lists = Value::map([("actions", vec![row.clone(), row].into())]);
     let two = Chunk::new(2, vec![0.0, 1.0, 0.0, 1.0]);
     assert_eq!(chunk(&lists, Some(2), 2), Ok(two));
@@ -276,7 +276,7 @@ fn payloads() -> impl Strategy<Value = Value> {
         prop_oneof![
             Just(Value::Nil),
             (-1e9..1e9f64).prop_map(Value::Float),
-            Just(Value::List(vec![1.0.into()])),
+            Just(Value::List(vec![Value::Float(1.0)])),
             Just(Value::List(Vec::new())),
         ],
         0..5,

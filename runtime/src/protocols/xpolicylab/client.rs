@@ -284,11 +284,11 @@ mod tests {
     #[test]
     fn a_path_becomes_nested_maps() {
         let mut state = Value::Map(Vec::new());
-        insert(&mut state, "mobile/base_pose", 1i64.into());
-        insert(&mut state, "mobile/base_twist", 2i64.into());
-        insert(&mut state, "ee_pose", 3i64.into());
-        let mobile = Value::map([("base_pose", 1i64.into()), ("base_twist", 2i64.into())]);
-        let wanted = Value::map([("mobile", mobile), ("ee_pose", 3i64.into())]);
+        insert(&mut state, "mobile/base_pose", Value::Int(1));
+        insert(&mut state, "mobile/base_twist", Value::Int(2));
+        insert(&mut state, "ee_pose", Value::Int(3));
+        let mobile = Value::map([("base_pose", Value::Int(1)), ("base_twist", Value::Int(2))]);
+        let wanted = Value::map([("mobile", mobile), ("ee_pose", Value::Int(3))]);
         assert_eq!(state, wanted);
     }
 }

@@ -31,6 +31,9 @@ use crate::protocols::read;
 /// Maximum number of actions of an answer that are used.
 const MOST_ACTIONS: usize = 4096;
 
+/// Maximum number of names in an error, because the server chooses them.
+const MOST_NAMES: usize = 20;
+
 /// The types of a request and of its answer.
 pub type MessageTypes = [&'static str; 2];
 
@@ -159,8 +162,9 @@ fn read_action(
             let (mut values, mut found) = (Vec::new(), Vec::new());
             for key in keys {
                 let part = action.get(key).ok_or_else(|| {
-                    let found = shown(members.iter().map(|(key, _)| key.shown()));
-                    format!("its action {step} has no `{key}`; it has {found}")
+                    let names = members.iter().take(MOST_NAMES).map(|(key, _)| key.shown());
+                    let found = names.collect::<Vec<_>>().join(", ");
+                    format!("its action {step} has no `{key}`, only: {found}")
                 })?;
                 let part = numbers(step, part)?;
                 found.push(format!("{key} [{}]", part.len()));
@@ -174,12 +178,12 @@ fn read_action(
             (values, found)
         }
     };
-    match values.len() == dim {
-        true => Ok(values),
-        false => Err(format!(
-            "its action {step} has {found}, the environment takes {dim} numbers"
-        )),
+    if values.len() == dim {
+        return Ok(values);
     }
+    Err(format!(
+        "its action {step} has {found}, the environment takes {dim} numbers"
+    ))
 }
 
 /// Reads a vector of numbers, or a single one.
@@ -197,21 +201,6 @@ fn numbers(step: usize, value: &Value) -> Result<Vec<f32>, String> {
         single => {
             let number = single.as_f32().ok_or_else(|| wrong(single));
             number.map(|number| vec![number])
-        }
-    }
-}
-
-/// Returns names as a list of bounded length, because the server chooses them.
-fn shown(names: impl Iterator<Item = String>) -> String {
-    const MOST_NAMES: usize = 20;
-    let mut names: Vec<String> = names.take(MOST_NAMES + 1).collect();
-    match names.len() {
-        0 => "no keys".to_owned(),
-        count => {
-            if count > MOST_NAMES {
-                names[MOST_NAMES] = "…".to_owned();
-            }
-            names.join(", ")
         }
     }
 }
@@ -296,7 +285,7 @@ mod tests {
     }
 
     fn chunk(actions: Value, most: usize) -> Result<Chunk, String> {
-        let payload = Value::map([("actions", actions), ("latency_ms", 1.5.into())]);
+        let payload = Value::map([("actions", actions), ("latency_ms", Value::Float(1.5))]);
         read_chunk(&payload, &keys(), 3, most)
     }
 
@@ -312,7 +301,7 @@ mod tests {
     #[test]
     fn an_action_is_put_together_in_the_order_of_the_keys() {
         let first = action(vector(&[1.0, 2.0]), vector(&[3.0]));
-        let plain = action(vec![4i64.into(), 5.5.into()].into(), 6i64.into());
+        let plain = action(vec![Value::Int(4), Value::Float(5.5)].into(), Value::Int(6));
         let three = [first.clone(), plain, first].to_vec();
         let wanted = vec![1.0, 2.0, 3.0, 4.0, 5.5, 6.0];
         assert_eq!(chunk(three.into(), 2), Ok(Chunk::new(3, wanted)));
@@ -344,7 +333,7 @@ mod tests {
             (Vec::new().into(), "its answer has no `actions`"),
             (
                 vec![dual].into(),
-                "its action 0 has no `arm_joint_state`; it has left_arm_joint_state",
+                "its action 0 has no `arm_joint_state`, only: left_arm_joint_state",
             ),
             (
                 vec![long].into(),
