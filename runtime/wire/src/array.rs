@@ -179,9 +179,9 @@ impl Array {
         };
         match self.dtype.sort {
             Sort::Bool => (bytes[0] != 0).into(),
-            Sort::Int => self.signed(bytes).into(),
+            Sort::Int => Value::Int(self.signed(bytes)),
             Sort::Uint => self.whole(bytes).into(),
-            Sort::Float => self.number(bytes).into(),
+            Sort::Float => Value::Float(self.number(bytes)),
         }
     }
 

@@ -155,21 +155,9 @@ impl From<bool> for Value {
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
 impl From<u64> for Value {
     fn from(number: u64) -> Self {
         i64::try_from(number).map_or(Self::Large(number), Self::Int)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Float(number)
     }
 }
 

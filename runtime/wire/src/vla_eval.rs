@@ -98,7 +98,7 @@ impl VlaEvalMessage {
             ("type", self.kind.name().into()),
             ("payload", self.payload),
             ("seq", self.seq.into()),
-            ("timestamp", timestamp.into()),
+            ("timestamp", Value::Float(timestamp)),
         ])
     }
 
@@ -136,7 +136,7 @@ mod tests {
                 ("images", Value::map([("a", picture.into())])),
                 ("states", Array::of_f32(&[2], &[1.5, -2.0]).into()),
                 ("task_description", "go".into()),
-                ("n", 1.5.into()),
+                ("n", Value::Float(1.5)),
             ]),
             seq: 3,
         }
@@ -163,7 +163,7 @@ mod tests {
             format!("unknown message type `{}`", "x".repeat(40))
         );
         assert_eq!(
-            refusal(&[hello.clone(), ("seq", (-1i64).into())]),
+            refusal(&[hello.clone(), ("seq", Value::Int(-1))]),
             "a message needs `seq`, a whole number from 0"
         );
         assert_eq!(

@@ -51,7 +51,7 @@ pub enum Heard {
 }
 
 /// Parses the stream of one peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reader {
     most_bytes: usize,
     is_greeted: bool,
@@ -65,9 +65,7 @@ impl Reader {
     pub fn new(most_bytes: usize) -> Self {
         Self {
             most_bytes,
-            is_greeted: false,
-            frames: Vec::new(),
-            bytes: 0,
+            ..Self::default()
         }
     }
 
@@ -189,19 +187,13 @@ fn command(frame: &Bytes) -> Result<Heard, String> {
 /// Splits a message at the first empty frame, which ends the envelope. Without an empty frame the
 /// envelope is empty.
 fn request(mut frames: Vec<Bytes>) -> Multipart {
-    match frames.iter().position(Bytes::is_empty) {
-        Some(at) => {
-            let body = frames.split_off(at + 1);
-            frames.pop();
-            Multipart {
-                envelope: frames,
-                body,
-            }
-        }
-        None => Multipart {
-            envelope: Vec::new(),
-            body: frames,
-        },
+    let delimiter = frames.iter().position(Bytes::is_empty);
+    let body = frames.split_off(delimiter.map_or(0, |at| at + 1));
+    // The delimiter itself, if there is one.
+    frames.pop();
+    Multipart {
+        envelope: frames,
+        body,
     }
 }
 
