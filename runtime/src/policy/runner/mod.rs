@@ -11,7 +11,6 @@
 mod ladder;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tch::Device;
@@ -46,9 +45,6 @@ pub struct Runner {
     lifeline: Lifeline,
     count: Cell<u64>,
 }
-
-/// Rows that were inferred together, and the result.
-type Part<'a, R, T> = (&'a [R], Result<Vec<T>, PolicyError>);
 
 impl Runner {
     /// Creates the runner of a policy whose checkpoint has this limit and these graphs. Changes of
@@ -88,9 +84,10 @@ impl Runner {
     }
 
     /// Infers all rows, and returns one result each, in order. `run` gets the rows of one batch,
-    /// [filled](Self::filled) up with its last row, and returns a result for each. The rows of a
-    /// batch that fails for another reason than memory are inferred one by one, so that a row costs
-    /// no other its answer.
+    /// [filled](Self::filled) up with its last row, and returns a result for each; it must have
+    /// released its tensors when it returns an error. When memory runs out, it gets fewer rows. The
+    /// rows of a batch that fails for another reason are inferred one by one, so that a row costs no
+    /// other its answer.
     ///
     /// # Errors
     /// Returns an error that no row survives: the device is lost, or has no room for one row.
@@ -100,36 +97,32 @@ impl Runner {
         fills: bool,
         mut run: impl FnMut(&[&'a R]) -> Result<Vec<T>, PolicyError>,
     ) -> Result<Vec<Result<T, RowError>>, PolicyError> {
-        let mut run = |rows: &'a [R]| {
-            let last = rows.last().into_iter().cycle();
-            let batch: Vec<&R> = rows
-                .iter()
-                .chain(last)
-                .take(self.filled(rows.len(), fills))
-                .collect();
-            let mut results = self.attempt(|| run(&batch))?;
-            results.truncate(rows.len());
-            Ok(results)
-        };
         let mut answers = Vec::with_capacity(rows.len());
-        let mut parts = VecDeque::from(self.split(rows, self.max_rows, &mut run));
-        while let Some((rows, result)) = parts.pop_front() {
-            match result {
-                Ok(all) => answers.extend(all.into_iter().map(Ok)),
-                Err(err) => {
+        // Up to here, rows are inferred one by one, because they failed together.
+        let mut alone = 0;
+        while answers.len() < rows.len() {
+            let left = &rows[answers.len()..];
+            let most = match answers.len() < alone {
+                true => 1,
+                false => self.max_rows.max(1).min(self.ladder.borrow().rows()),
+            };
+            let now = &left[..left.len().min(most)];
+            let filled = self.filled(now.len(), fills);
+            let last = now.last().into_iter().cycle();
+            let batch: Vec<&R> = now.iter().chain(last).take(filled).collect();
+            let result = self.attempt(|| run(&batch));
+            match self.settled(now.len(), result) {
+                None => {}
+                Some(Ok(results)) => answers.extend(results.into_iter().take(now.len()).map(Ok)),
+                Some(Err(err)) => {
                     let err = match loss(self.device, &err) {
                         Some(loss) => return Err(loss),
                         None => err.of_row()?,
                     };
-                    if rows.len() == 1 {
-                        answers.push(Err(err));
-                        continue;
+                    match now.len() {
+                        1 => answers.push(Err(err)),
+                        failed => alone = answers.len() + failed,
                     }
-                    let alone = self.split(rows, 1, &mut run);
-                    alone
-                        .into_iter()
-                        .rev()
-                        .for_each(|part| parts.push_front(part));
                 }
             }
         }
@@ -149,29 +142,6 @@ impl Runner {
             self.graphs.borrow_mut().make_room();
         }
         result
-    }
-
-    /// Infers all rows in order, with at most `max_rows` at a time and no more than fit. When
-    /// memory runs out, `run` is called again with fewer rows. It must have released its tensors
-    /// when it returns an error.
-    fn split<'a, R, T>(
-        &self,
-        rows: &'a [R],
-        max_rows: usize,
-        mut run: impl FnMut(&'a [R]) -> Result<Vec<T>, PolicyError>,
-    ) -> Vec<Part<'a, R, T>> {
-        let mut parts = Vec::new();
-        let mut left = rows;
-        while !left.is_empty() {
-            let limit = self.ladder.borrow().rows();
-            let (now, later) = left.split_at(left.len().min(max_rows.max(1)).min(limit));
-            let Some(result) = self.settled(now.len(), run(now)) else {
-                continue;
-            };
-            parts.push((now, result));
-            left = later;
-        }
-        parts
     }
 
     /// Returns the result of an inference, or `None` if it has to be tried again.

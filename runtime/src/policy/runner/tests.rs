@@ -28,16 +28,12 @@ impl Small {
     }
 
     /// Returns ten times each row if all fit.
-    fn infer(&self, rows: &[usize]) -> Result<Vec<usize>, PolicyError> {
+    fn infer(&self, rows: &[&usize]) -> Result<Vec<usize>, PolicyError> {
         self.asked.borrow_mut().push(rows.len());
         let bytes = if rows.len() > self.limit { ABSURD } else { 1 };
         let tensor = Tensor::f_empty([bytes], (Kind::Uint8, Device::Cpu));
         let _room = tensor.map_err(RowError::new)?;
-        Ok(rows.iter().map(|row| row * 10).collect())
-    }
-
-    fn infer_those(&self, rows: &[&usize]) -> Result<Vec<usize>, PolicyError> {
-        self.infer(&rows.iter().map(|row| **row).collect::<Vec<_>>())
+        Ok(rows.iter().map(|row| *row * 10).collect())
     }
 }
 
@@ -56,19 +52,17 @@ fn shortage(count: u64, batch: Option<usize>) -> Shortage {
     Shortage { count, batch }
 }
 
-fn answers(parts: Vec<Part<usize, usize>>) -> Vec<usize> {
-    parts
-        .into_iter()
-        .flat_map(|(_, result)| result.unwrap())
-        .collect()
+/// Returns the answers of a device for rows, none of which fails.
+fn answers(runner: &Runner, rows: &[usize], device: &Small) -> Vec<usize> {
+    let answers = runner.infer(rows, false, |rows| device.infer(rows));
+    answers.unwrap().into_iter().map(Result::unwrap).collect()
 }
 
 #[test]
 fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
     let (device, (runner, heard)) = (Small::new(2), runner());
     let rows: Vec<usize> = (0..8).collect();
-    let infer = |rows: &[usize]| device.infer(rows);
-    let found = answers(runner.split(&rows, usize::MAX, infer));
+    let found = answers(&runner, &rows, &device);
     assert_eq!(found, [0, 10, 20, 30, 40, 50, 60, 70]);
     assert_eq!(*device.asked.borrow(), [8, 4, 2, 2, 2, 2]);
     assert_eq!(runner.shortage(), shortage(2, Some(2)));
@@ -77,7 +71,7 @@ fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
     assert!(said[0].starts_with(
         "out of memory with 8 rows in one inference: at most 2 from now on; --max-batch 2 "
     ));
-    assert_eq!(answers(runner.split(&rows, usize::MAX, infer)).len(), 8);
+    assert_eq!(answers(&runner, &rows, &device).len(), 8);
     assert_eq!(runner.shortage().count, 2, "it is remembered");
 }
 
@@ -85,7 +79,7 @@ fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
 fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
     let mut checkpoints = Checkpoints::new(Device::Cpu, Lifeline::alone());
     let (device, first) = (Small::new(1), runner_of(&mut checkpoints, "a"));
-    first.split(&[0, 1], 2, |rows| device.infer(rows));
+    answers(&first, &[0, 1], &device);
     let [same, other] = ["a", "b"].map(|path| runner_of(&mut checkpoints, path).shortage());
     assert_eq!((same, other), (shortage(0, Some(1)), Shortage::default()));
 }
@@ -93,8 +87,8 @@ fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
 #[test]
 fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     let (device, (runner, _)) = (Small::new(0), runner());
-    let parts = runner.split(&[7], 1, |rows| device.infer(rows));
-    let text = parts[0].1.as_ref().unwrap_err().to_string();
+    let refused = runner.infer(&[7, 8], false, |rows| device.infer(rows));
+    let text = refused.unwrap_err().to_string();
     assert!(
         text.starts_with("out of memory: not even one row fits"),
         "{text}"
@@ -102,48 +96,24 @@ fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     for word in ["num_envs", "--gpu-memory", "can't allocate memory"] {
         assert!(text.contains(word), "{text}");
     }
-    assert_eq!(*device.asked.borrow(), [1, 1]);
-    let none = shortage(2, Some(0));
+    assert_eq!(*device.asked.borrow(), [2, 1, 1]);
+    let none = shortage(3, Some(0));
     assert_eq!(runner.shortage(), none, "and not: at most one");
 }
 
 #[test]
 fn a_shortage_that_passes_costs_nothing_but_a_try() {
-    let (device, (runner, heard)) = (Small::new(0), runner());
-    let tries = Cell::new(0);
-    let infer = |rows: &[usize]| {
-        tries.set(tries.get() + 1);
-        if tries.get() == 1 {
-            device.infer(rows)
-        } else {
-            Small::new(1).infer(rows)
-        }
+    let (mut device, (mut runner, heard)) = (Small::new(0), runner());
+    runner.max_rows = 1;
+    let infer = |rows: &[&usize]| {
+        let answer = device.infer(rows);
+        device.limit = 1;
+        answer
     };
-    assert_eq!(answers(runner.split(&[3, 4], 1, infer)), [30, 40]);
+    let answers = runner.infer(&[3, 4], false, infer);
+    assert_eq!(answers.unwrap(), [Ok(30), Ok(40)]);
     assert_eq!(runner.shortage(), shortage(1, None));
     assert_eq!(heard.try_iter().count(), 0);
-}
-
-#[test]
-fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
-    let (runner, _) = runner();
-    let tries = Cell::new(0);
-    let parts = runner.split(&[1, 2, 3], 2, |rows| {
-        tries.set(tries.get() + 1);
-        if rows[0] == 1 {
-            Err(RowError::no_state("key").into())
-        } else {
-            Ok(rows.to_vec())
-        }
-    });
-    let found: Vec<_> = parts
-        .iter()
-        .map(|(rows, result)| (rows.len(), result.is_ok()))
-        .collect();
-    assert_eq!(
-        (found, tries.get(), runner.shortage()),
-        (vec![(2, false), (1, true)], 2, Shortage::default())
-    );
 }
 
 #[test]
@@ -152,21 +122,15 @@ fn a_row_that_fails_costs_no_other_row_its_answer() {
     runner.max_rows = 4;
     let infer = |rows: &[&usize]| match rows.contains(&&3) {
         true => Err(RowError::no_state("key").into()),
-        false => device.infer_those(rows),
+        false => device.infer(rows),
     };
     let answers = runner.infer(&[0, 1, 2, 3, 4, 5, 6], false, infer).unwrap();
     let failed = || Err(RowError("the observation has no state key".to_owned()));
     let wanted = [Ok(0), Ok(10), Ok(20), failed(), Ok(40), Ok(50), Ok(60)];
     assert_eq!(answers, wanted);
-    // The first four fail together and go alone; the last three are halved.
-    assert_eq!(*device.asked.borrow(), [3, 1, 1, 1, 1, 1, 1]);
-}
-
-#[test]
-fn no_room_for_one_row_is_not_blamed_on_the_row() {
-    let (device, (runner, _)) = (Small::new(0), runner());
-    let err = runner.infer(&[7, 8], false, |rows| device.infer_those(rows));
-    assert!(err.unwrap_err().to_string().starts_with("out of memory"));
+    // The first four fail together and go alone, once each; the last three are halved.
+    assert_eq!(*device.asked.borrow(), [1, 1, 1, 3, 1, 1, 1]);
+    assert_eq!(runner.shortage().count, 1);
 }
 
 #[test]
@@ -175,7 +139,7 @@ fn a_batch_is_filled_up_with_its_last_row_to_what_the_network_takes_or_captures(
     (runner.min_rows, runner.max_rows) = (2, 7);
     for (rows, fills, asked) in [(1, false, 2), (3, false, 3), (5, true, 6), (7, true, 7)] {
         let rows: Vec<usize> = (0..rows).collect();
-        let infer = |rows: &[&usize]| device.infer_those(rows);
+        let infer = |rows: &[&usize]| device.infer(rows);
         let found = runner.infer(&rows, fills, infer).unwrap();
         let wanted: Vec<_> = rows.iter().map(|row| Ok(row * 10)).collect();
         assert_eq!((found, device.asked.take()), (wanted, vec![asked]));
@@ -188,11 +152,12 @@ proptest! {
     fn with_room_for_a_row_all_are_answered_in_order_after_few_tries(
         counts in proptest::collection::vec(0usize..40, 1..5), limit in 1usize..40, max_rows in 1usize..40
     ) {
-        let (device, (runner, _)) = (Small::new(limit), runner());
+        let (device, (mut runner, _)) = (Small::new(limit), runner());
+        runner.max_rows = max_rows;
         let most = counts.iter().copied().max().unwrap_or(0).min(max_rows);
         for count in counts {
             let rows: Vec<usize> = (0..count).collect();
-            let found = answers(runner.split(&rows, max_rows, |rows| device.infer(rows)));
+            let found = answers(&runner, &rows, &device);
             prop_assert_eq!(found, rows.iter().map(|row| row * 10).collect::<Vec<_>>());
         }
         let falls = u64::from(most.checked_ilog2().unwrap_or(0));
