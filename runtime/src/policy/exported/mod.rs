@@ -31,16 +31,14 @@ use crate::policy::{
     Checkpoints, Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
 use jobs::exported::{Batch, Output, Package};
-use jobs::policies::Exported;
+use jobs::policies::{Exported, PolicyType};
+use jobs::wiring::Sides;
 use models::graphs::{PassFn, PassShape};
 use torchlib::operators::{InferenceMode, to_host};
 use torchlib::torch_error::caught;
 
 /// A network that maps the inputs of a batch to actions.
 pub(in crate::policy) trait Network {
-    /// Whether the journal says if passes are captured, which happens only on a GPU.
-    const CAPTURES: bool;
-
     /// Returns a pass, which panics with libtorch's error as operators of tch do.
     fn pass(&self) -> PassFn;
 
@@ -58,7 +56,7 @@ pub(in crate::policy) struct PackagedPolicy<N> {
     output: Output,
     seed: u64,
     path: PathBuf,
-    /// What the journal says of the policy, beside whether batches are captured.
+    /// What the journal says of the policy.
     reported: Vec<(&'static str, Value)>,
 }
 
@@ -76,7 +74,8 @@ impl PackagedPolicy<LoadedPackage> {
         let path = settings.model_path.clone();
         let read = Package::read(&path)?;
         let inputs = Inputs::new(&read.description, settings, env)?;
-        check_actions(&read, env)?;
+        let actions = read.description.output.action_dim;
+        Sides::new(PolicyType::Exported, env).action(actions, "")?;
         let (device, captures) = (checkpoints.device, settings.cuda_graphs);
         let (network, graphs) = LoadedPackage::load(&read, &inputs, device, captures)?;
         let mut policy = Self {
@@ -95,6 +94,8 @@ impl PackagedPolicy<LoadedPackage> {
         };
         policy.limit(usize::MAX);
         policy.probe()?;
+        let captures = policy.captures().into();
+        policy.reported.push(("cuda_graphs", captures));
         Ok(policy)
     }
 
@@ -169,11 +170,10 @@ impl<N: Network> PackagedPolicy<N> {
 
 impl<N: Network> Policy for PackagedPolicy<N> {
     fn facts(&self) -> PolicyFacts {
-        let captures = N::CAPTURES.then(|| ("cuda_graphs", self.captures().into()));
         PolicyFacts {
             horizon: self.output.horizon,
             needs_video: self.inputs.needs_video(),
-            reported: self.reported.iter().cloned().chain(captures).collect(),
+            reported: self.reported.clone(),
             ..PolicyFacts::default()
         }
     }
@@ -204,19 +204,4 @@ impl<N: Network> Policy for PackagedPolicy<N> {
             .infer(rows, self.captures(), |rows| self.infer(rows))?;
         Ok(chunks.into_iter().map(RowAnswer::from).collect())
     }
-}
-
-/// Checks that the actions of a package are those of the environment.
-fn check_actions(package: &Package, env: &EnvSpec) -> Result<(), PolicyError> {
-    let found = package.description.output.action_dim;
-    let wanted = env.action.names.len();
-    if found == wanted {
-        return Ok(());
-    }
-    let reason = format!(
-        "its actions have {found} components, and those of `{}` {wanted}: {}",
-        env.name,
-        env.action.names.join(", ")
-    );
-    Err(PolicyError::file(package.path(), reason))
 }

@@ -84,8 +84,6 @@ impl LoadedPackage {
 }
 
 impl Network for LoadedPackage {
-    const CAPTURES: bool = true;
-
     fn pass(&self) -> PassFn {
         let package = Rc::clone(&self.package);
         Rc::new(move |inputs: &[Tensor]| {

@@ -35,8 +35,6 @@ pub(in crate::policy) struct Script {
 }
 
 impl Network for Script {
-    const CAPTURES: bool = false;
-
     fn pass(&self) -> PassFn {
         let module = Rc::clone(&self.module);
         Rc::new(move |inputs: &[Tensor]| {
