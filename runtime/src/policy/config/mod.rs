@@ -1,6 +1,7 @@
 //! Creates policies from `policy_config_dict`, whose settings `jobs::policies` lists.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jobs::policies::{
     self, Exported, Gr00tRemote, OneAction, Pi0, PolicyType, Replay, Torchscript, VlaEval,
@@ -27,7 +28,7 @@ pub struct Made {
     /// The created policy.
     pub policy: Box<dyn Policy>,
     /// Its facts.
-    pub facts: PolicyFacts,
+    pub facts: Arc<PolicyFacts>,
 }
 
 /// What a policy is made with, beside its settings.
@@ -151,6 +152,7 @@ pub fn make(
             &wanted,
         ));
     }
+    let facts = Arc::new(facts);
     Ok(Made { policy, facts })
 }
 

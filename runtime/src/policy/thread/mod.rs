@@ -199,8 +199,6 @@ struct PolicyWorker {
     lifeline: Lifeline,
     /// The policy. It is freed before the checkpoints, which stand below.
     made: Option<Made>,
-    /// Its facts.
-    facts: Arc<PolicyFacts>,
     models: Checkpoints,
     is_gpu_lost: bool,
 }
@@ -219,7 +217,6 @@ impl PolicyWorker {
             models: Checkpoints::new(device, lifeline.clone()),
             lifeline,
             made: None,
-            facts: Arc::default(),
             is_gpu_lost: false,
         }
     }
@@ -261,15 +258,15 @@ impl PolicyWorker {
         if let Some(folder) = folder {
             made.policy.keep_in(folder);
         }
-        let facts = made.facts.clone();
-        self.facts = Arc::new(facts.clone());
+        let facts = PolicyFacts::clone(&made.facts);
         self.made = Some(made);
         Ok(facts)
     }
 
     fn infer(&mut self, rows: Vec<PolicyRow>, max_rows: usize, give: Give) {
-        let started = now();
-        let (facts, count) = (Arc::clone(&self.facts), rows.len());
+        let (started, count) = (now(), rows.len());
+        let facts = self.made.as_ref().map(|made| Arc::clone(&made.facts));
+        let facts = facts.unwrap_or_default();
         let give = move |answers: Result<Vec<RowAnswer>, _>, shortage| {
             give.give(Inferred {
                 answers: answers.and_then(|answers| checked(answers, count, &facts)),
