@@ -116,18 +116,23 @@ impl Scripted {
     }
 
     fn chunk(&mut self, row: &PolicyRow) -> Result<Chunk, RowError> {
-        let mut view = SceneState::new(row.now())?;
+        let view = SceneState::new(row.now())?;
         let task = self.task;
         let memory = self.episodes.of(row, || EpisodeMemory::new(task, &view));
         memory.advance(&view);
-        let mut values = Vec::with_capacity(self.horizon * ACTION_DIM);
-        for _ in 0..self.horizon {
-            let action = memory.waypoint(&view).action(&view);
-            values.extend(action.map(|value| value as f32));
-            view = view.after(&action);
-        }
-        Ok(Chunk::new(ACTION_DIM, values))
+        Ok(steps(self.horizon, view, |view| memory.waypoint(view)))
     }
+}
+
+/// Returns the actions of so many steps, each on the way to the waypoint in the predicted view.
+fn steps(count: usize, mut view: SceneState, waypoint: impl Fn(&SceneState) -> Waypoint) -> Chunk {
+    let mut values = Vec::with_capacity(count * ACTION_DIM);
+    for _ in 0..count {
+        let action = waypoint(&view).action(&view);
+        values.extend(action.map(|value| value as f32));
+        view = view.after(&action);
+    }
+    Chunk::new(ACTION_DIM, values)
 }
 
 /// Returns the task of an environment that provides the state vectors that the expert reads.

@@ -17,8 +17,10 @@
 
 use crate::env::mujoco::rotation::{flat_distance, minus};
 use crate::env::{EnvSpec, Observation};
-use crate::policy::scripted::view::{ACTION_DIM, HOLDING, SceneState};
-use crate::policy::scripted::{EpisodeMemory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
+use crate::policy::scripted::view::{HOLDING, SceneState};
+use crate::policy::scripted::{
+    EpisodeMemory, Phase, TRAVEL, TaskName, Waypoint, norm, steps, task_of,
+};
 use crate::policy::{Chunk, PolicyError};
 
 /// What is told of an action that succeeded.
@@ -185,27 +187,20 @@ impl Skills {
     }
 
     /// Returns the next steps of the current phase.
-    fn steps(&mut self, mut view: SceneState) -> ActionProgress {
+    fn steps(&mut self, view: SceneState) -> ActionProgress {
         let (Some(running), Some(memory)) = (&mut self.running, &self.memory) else {
             return ActionProgress::ended(false, "No skill is under way.");
         };
-        let raised = [view.hand[0], view.hand[1], TRAVEL];
-        let mut values = Vec::with_capacity(SKILL_CHUNK * ACTION_DIM);
-        for _ in 0..SKILL_CHUNK {
-            let here = Waypoint::new(view.hand, 0.0);
-            let waypoint = match running.skill {
-                Skill::RaiseHand if running.holds => Waypoint::new(raised, 0.0).closed(),
-                Skill::RaiseHand => Waypoint::new(raised, 0.0),
-                Skill::OpenGripper => here,
-                Skill::CloseGripper => here.closed(),
-                _ => memory.waypoint(&view),
-            };
-            let action = waypoint.action(&view);
-            values.extend(action.map(|value| value as f32));
-            view = view.after(&action);
-        }
         running.steps += SKILL_CHUNK;
-        ActionProgress::Steps(Chunk::new(ACTION_DIM, values))
+        let raised = Waypoint::new([view.hand[0], view.hand[1], TRAVEL], 0.0);
+        let waypoint = |view: &SceneState| match running.skill {
+            Skill::RaiseHand if running.holds => raised.closed(),
+            Skill::RaiseHand => raised,
+            Skill::OpenGripper => Waypoint::new(view.hand, 0.0),
+            Skill::CloseGripper => Waypoint::new(view.hand, 0.0).closed(),
+            _ => memory.waypoint(view),
+        };
+        ActionProgress::Steps(steps(SKILL_CHUNK, view, waypoint))
     }
 }
 
