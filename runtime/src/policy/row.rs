@@ -224,15 +224,11 @@ impl FailedRows {
     /// # Errors
     /// Returns an error with the reason of the last row if the policy answers no row any more.
     pub fn count(&mut self, policy: &str, answers: &[RowAnswer]) -> Result<(), PolicyError> {
-        let mut reasons = answers.iter().map(RowAnswer::failure);
-        let Some(Some(reason)) = reasons.next_back() else {
+        let reasons: Option<Vec<_>> = answers.iter().map(RowAnswer::failure).collect();
+        let Some(reason) = reasons.and_then(|mut reasons| reasons.pop()) else {
             self.0 = 0;
             return Ok(());
         };
-        if reasons.any(|reason| reason.is_none()) {
-            self.0 = 0;
-            return Ok(());
-        }
         self.0 += answers.len();
         if self.0 < MOST_FAILED_ROWS {
             return Ok(());

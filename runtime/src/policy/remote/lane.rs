@@ -55,22 +55,18 @@ impl<C: ClientCodec> Lane<C> {
     /// Returns an error if the server stays unreachable.
     pub(super) async fn ask(&mut self, rows: &[&PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         self.step(Step::Begin(rows)).await??;
+        if C::TOGETHER
+            && rows.len() > 1
+            && let Ok(chunks) = self.step(Step::Infer(rows)).await?
+        {
+            return Ok(chunks.into_iter().map(RowAnswer::Chunk).collect());
+        }
+        // If they failed together, it may be the fault of one of them.
         let mut answers = Vec::with_capacity(rows.len());
-        let together = if C::TOGETHER { rows.len().max(1) } else { 1 };
-        for rows in rows.chunks(together) {
-            match self.step(Step::Infer(rows)).await? {
-                Ok(chunks) => answers.extend(chunks.into_iter().map(RowAnswer::Chunk)),
-                // It may be the fault of one of them.
-                Err(_) if rows.len() > 1 => {
-                    for row in rows.chunks(1) {
-                        let done = self.step(Step::Infer(row)).await?;
-                        let chunk = done
-                            .and_then(|mut chunks| chunks.pop().ok_or_else(RowError::not_inferred));
-                        answers.push(chunk.into());
-                    }
-                }
-                Err(reason) => answers.push(RowAnswer::Failed(reason)),
-            }
+        for row in rows.chunks(1) {
+            let done = self.step(Step::Infer(row)).await?;
+            let chunk = done.and_then(|mut chunks| chunks.pop().ok_or_else(RowError::not_inferred));
+            answers.push(chunk.into());
         }
         Ok(answers)
     }
@@ -182,43 +178,18 @@ mod tests {
     use crate::policy::tests::{observation, row};
     use crate::protocols::{Exchange, Transport};
 
-    /// A protocol of a few words, over ZeroMQ or websockets.
+    /// A protocol of a few words, over ZeroMQ or websockets: asks for rows together or one by one,
+    /// but has no request for odd environments.
     #[derive(Clone)]
-    struct Words<const ZMTP: bool>;
+    struct Words<const ZMTP: bool, const TOGETHER: bool = false>;
 
-    impl<const ZMTP: bool> ClientCodec for Words<ZMTP> {
+    impl<const ZMTP: bool, const TOGETHER: bool> ClientCodec for Words<ZMTP, TOGETHER> {
+        const TOGETHER: bool = TOGETHER;
         const TRANSPORT: Transport = match ZMTP {
             true => Transport::Zmtp,
             false => Transport::Websocket("Api-Key"),
         };
         const STEPS: [&'static str; 3] = ["connecting", "reset", "get_action"];
-
-        async fn infer(
-            &mut self,
-            link: &mut impl Exchange,
-            rows: &[&PolicyRow],
-        ) -> Result<Vec<Chunk>, CallError> {
-            link.ask("act".into()).await?;
-            Ok(rows.iter().map(|_| Chunk::new(1, vec![0.0])).collect())
-        }
-
-        async fn bye(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
-            link.ask("bye".into()).await.map(drop)
-        }
-
-        fn facts(&self) -> PolicyFacts {
-            PolicyFacts::default()
-        }
-    }
-
-    /// Asks for all rows together, but has no request for odd environments.
-    #[derive(Clone)]
-    struct Together;
-
-    impl ClientCodec for Together {
-        const TRANSPORT: Transport = Transport::Websocket("Api-Key");
-        const STEPS: [&'static str; 3] = ["connecting", "reset", "get_action"];
-        const TOGETHER: bool = true;
 
         async fn infer(
             &mut self,
@@ -232,6 +203,10 @@ mod tests {
             Ok(rows.iter().map(|_| Chunk::new(1, vec![0.0])).collect())
         }
 
+        async fn bye(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
+            link.ask("bye".into()).await.map(drop)
+        }
+
         fn facts(&self) -> PolicyFacts {
             PolicyFacts::default()
         }
@@ -241,7 +216,7 @@ mod tests {
     async fn rows_that_fail_together_are_asked_for_one_by_one() {
         let (listener, port) = listener().await;
         let server = server(port, Duration::from_secs(60));
-        let mut lane = Lane::new(Together, &server, &Lifeline::alone());
+        let mut lane = Lane::new(Words::<false, true>, &server, &Lifeline::alone());
         let served = tokio::spawn(answering(listener, 0, Message::binary("here")));
         let rows = [2, 3, 4].map(|env| row(env, observation()));
         let answers = lane.ask(&rows.each_ref()).await.unwrap();
@@ -249,7 +224,7 @@ mod tests {
         assert_eq!(failed.collect::<Vec<_>>(), [false, true, false]);
         lane.ask(&[&rows[0], &rows[2]]).await.unwrap();
         lane.farewell().await;
-        assert_eq!(served.await.unwrap(), ["1", "1", "2", "close"]);
+        assert_eq!(served.await.unwrap(), ["1", "1", "2", "bye", "close"]);
     }
 
     fn server(port: u16, retry: Duration) -> PolicyServer {
@@ -308,7 +283,7 @@ mod tests {
         // What is said at the end goes out after a cut, too.
         lifeline.cut();
         lane.farewell().await;
-        assert_eq!(served.await.unwrap(), ["act", "bye", "close"]);
+        assert_eq!(served.await.unwrap(), ["1", "bye", "close"]);
     }
 
     #[tokio::test]
@@ -322,7 +297,7 @@ mod tests {
             ask(&mut lane).await,
             Ok(RowAnswer::Failed(RowError(reason)))
         );
-        assert_eq!(served.await.unwrap(), ["act", "close"]);
+        assert_eq!(served.await.unwrap(), ["1", "close"]);
     }
 
     #[tokio::test]

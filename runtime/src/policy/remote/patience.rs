@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// The retry state for one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RetryPatience {
     limit: Duration,
     /// Start of the first attempt that failed.
@@ -36,9 +36,7 @@ impl RetryPatience {
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             limit,
-            since: None,
-            failures: 0,
-            told: None,
+            ..Self::default()
         }
     }
 

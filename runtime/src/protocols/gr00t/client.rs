@@ -430,18 +430,16 @@ pub(super) fn actions(
     for key in keys {
         let array = map.get(key).and_then(Value::as_array);
         let array = array.ok_or_else(|| format!("its answer has no actions {key}"))?;
-        let &[found, steps, width] = array.shape() else {
-            let found = array.shape();
-            return Err(format!(
-                "actions {key} are {found:?}, expected [rows, horizon, width]"
-            ));
+        let (steps, width) = match *array.shape() {
+            [found, steps, width] if found == rows && steps >= horizon && width > 0 => {
+                (steps, width)
+            }
+            ref found => {
+                return Err(format!(
+                    "actions {key} are {found:?}, expected [{rows}, {horizon} or more, 1 or more]"
+                ));
+            }
         };
-        if found != rows || steps < horizon || width == 0 {
-            let found = array.shape();
-            return Err(format!(
-                "actions {key} are {found:?}, expected [{rows}, {horizon} or more, 1 or more]"
-            ));
-        }
         let numbers = array.to_f32();
         for (chunk, values) in chunks.iter_mut().zip(numbers.chunks_exact(steps * width)) {
             chunk.push(KeyActions {
