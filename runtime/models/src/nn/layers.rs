@@ -220,7 +220,6 @@ impl FeedForward {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::tests::random;
 
     #[test]
     fn the_norm_is_that_of_transformers() {
@@ -231,18 +230,5 @@ mod tests {
         let wanted = &x * (mean + 1e-6).rsqrt() * &weight;
         let found = RmsNorm::of(weight, 1e-6).forward(&x);
         assert!((found - wanted).abs().max().double_value(&[]) < 1e-6);
-    }
-
-    #[test]
-    fn a_joint_layer_keeps_the_order_of_its_parts() {
-        let names = ["b", "a"].map(|name| (name.to_owned(), 2));
-        let take = |weights: &mut Weights| drop(Linear::joint(weights, &names, 3));
-        let mut weights = random(1, take);
-        let joint = Linear::joint(&mut weights, &names, 3);
-        let mut alone = |name| Linear::take(&mut weights, name, 3, 2);
-        let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0]).view([1, 3]);
-        let parts = [alone("b"), alone("a")].map(|layer| layer.forward(&x));
-        let apart = joint.forward(&x) - Tensor::cat(&parts, 1);
-        assert!(apart.abs().max().double_value(&[]) < 1e-6);
     }
 }

@@ -278,28 +278,3 @@ fn dit_heads(config: &ModelConfig) -> Heads {
         width: dit.attention_head_dim,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn released_blocks_look_at_text_and_images_in_turn() {
-        let config = ModelConfig::released();
-        let looks: Vec<_> = (0..6).map(|i| Looks::of(i, &config)).collect();
-        let (text, image) = (Some(Looks::Text), Some(Looks::Image));
-        assert_eq!(looks, [text, None, image, None, text, None]);
-    }
-
-    #[test]
-    fn a_plain_dit_looks_everywhere() {
-        let config = ModelConfig {
-            use_alternate_vl_dit: false,
-            ..ModelConfig::released()
-        };
-        assert_eq!(
-            [0, 1, 2].map(|i| Looks::of(i, &config)),
-            [Some(Looks::Everywhere), None, Some(Looks::Everywhere)]
-        );
-    }
-}

@@ -85,23 +85,3 @@ impl Modulation {
         x.layer_norm(weight.size(), Some(weight), Some(bias), eps, false)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn released_steps_are_quarters_of_a_thousand() {
-        let at = |k| bucket(k, 4, 1000, Device::Cpu).int64_value(&[0]);
-        assert_eq!([0, 1, 2, 3].map(at), [0, 250, 500, 750]);
-    }
-
-    #[test]
-    fn sines_come_before_cosines() {
-        let zero = Tensor::from_slice(&[0i64]);
-        assert_eq!(
-            Vec::<f32>::try_from(sinusoid(&zero, 4, Kind::Float).view(-1)).unwrap(),
-            [0.0, 0.0, 1.0, 1.0]
-        );
-    }
-}

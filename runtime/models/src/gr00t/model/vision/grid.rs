@@ -147,16 +147,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grid_of_the_tables_size_is_the_table_in_patch_order() {
-        let inverse = Tensor::from_slice(&[1.0f32]);
-        let table = Tensor::arange(16, (Kind::Float, Device::Cpu)).view([16, 1]);
-        let grid = PatchGrid { side: 4, merge: 2 };
-        let layout = PatchTables::new(&[[1, 4, 4]], grid, &inverse, &table);
-        let found = Vec::<f32>::try_from(layout.position.view(-1)).unwrap();
-        assert_eq!(found[..8], [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
-    }
-
-    #[test]
     fn angles_are_row_then_column() {
         let layout = PatchTables::new(
             &[[1, 2, 4]],
