@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use models::gr00t::model::{Normalise, PassInputs};
+use models::gr00t::model::{Normalise, PassInputs, SamplerStart};
 use models::gr00t::processor::PixelScale;
 use models::graphs::{CudaEngine, Engine, Graphs, PassFn, PassShape, to_device};
 use tch::{Device, Kind, Tensor};
@@ -63,7 +63,7 @@ fn gpu_a_replay_gives_what_its_operators_give() {
             );
             // Another noise gives another result: the graph reads its new inputs.
             let other = PassInputs {
-                noise: batch.noise.flip([0, 1]),
+                start: SamplerStart::at(batch.start.actions.flip([0, 1])),
                 ..batch.to_device(Device::Cpu)
             };
             let found = run(&mut graphs, &key, &other, &pass);
@@ -125,7 +125,7 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     let device = card.device();
     // A read of the result waits for the device, which cannot be captured.
     let bad: PassFn = Rc::new(move |batch: &[Tensor]| {
-        let noise = PassInputs::of(batch).noise;
+        let noise = PassInputs::of(batch).start.actions;
         let sum = noise.sum(Kind::Float).double_value(&[]);
         noise
             + Tensor::from_slice(&[sum])

@@ -27,12 +27,12 @@ fn actions(device: Device, dtype: &str) -> Vec<f32> {
     )
     .unwrap();
     let pictures: Vec<Vec<u8>> = (0..ROWS).map(picture).collect();
-    let widths = inference.processor().numbers.state_keys();
+    let widths = inference.processor.numbers.state_keys();
     let states: Vec<(&str, Vec<f32>)> = widths
         .into_iter()
         .map(|(key, width)| (key, vec![0.1; width.unwrap_or(1)]))
         .collect();
-    let views = &inference.processor().modalities.video.keys;
+    let views = &inference.processor.modalities.video.keys;
     let raws: Vec<_> = pictures
         .iter()
         .map(|pixels| Ok(raw(pixels, views, &states)))

@@ -86,7 +86,7 @@ impl Case {
         (
             network.shape(&inputs, steps, false),
             constants,
-            PassInputs::new(&inputs, noise),
+            PassInputs::new(&inputs, SamplerStart::at(noise)),
         )
     }
 
@@ -99,16 +99,13 @@ impl Case {
         previous: Option<&Tensor>,
     ) -> (PassConstants, PassInputs) {
         let (_, constants, batch) = self.prepared(network, embodiment_id);
-        let noise = batch.noise.to_kind(network.kind());
-        let start = match previous {
+        let noise = batch.start.actions.to_kind(network.kind());
+        let mut start = match previous {
             Some(previous) => SamplerStart::after(&noise, &self.rtc(previous)),
             None => SamplerStart::at(noise),
         };
-        let batch = PassInputs {
-            noise: start.actions.to_kind(Kind::Float),
-            strength: start.strength,
-            ..batch
-        };
+        start.actions = start.actions.to_kind(Kind::Float);
+        let batch = PassInputs { start, ..batch };
         (constants, batch.to_device(network.device()))
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use models::Weights;
-use models::gr00t::model::{Gr00t, Normalise, PassInputs};
+use models::gr00t::model::{Gr00t, Normalise, PassInputs, SamplerStart};
 use models::gr00t::processor::{
     PreparedRow, Processor, RgbPicture, RowInputs, StateSteps, collate,
 };
@@ -175,7 +175,7 @@ fn raw_observations_become_the_references_actions() {
         for (row, sample) in (0..).zip(&samples) {
             batch.embodiment_id = sample.processor.embodiment_id;
             let constants = network.constants(&batch, &noise, steps, Some(&normalise(sample)));
-            let inputs = PassInputs::new(&batch, noise.shallow_clone());
+            let inputs = PassInputs::new(&batch, SamplerStart::at(noise.shallow_clone()));
             predicted.push(network.pass(&constants.unwrap(), &inputs).get(row));
         }
         let predicted = Tensor::stack(&predicted, 0);

@@ -80,7 +80,7 @@ impl Bench {
         while whole.len() < least || (whole.len() < most && begin.elapsed() < patience) {
             whole.push(self.seconds(&raws, &starts)?);
             let begin = now();
-            drop(self.inference.processor().prepare(&raws));
+            drop(self.inference.processor.prepare(&raws));
             processor.push(begin.elapsed().as_secs_f64());
         }
         Ok(json!({
@@ -98,7 +98,7 @@ impl Bench {
     /// `path`.
     pub fn write(&self, path: &Path) -> Outcome<()> {
         let _mode = InferenceMode::begin();
-        let processor = self.inference.processor();
+        let processor = &self.inference.processor;
         let samples = processor.prepare(&[self.raw()?])?;
         let samples: Vec<_> = samples.iter().collect();
         let mut inputs = collate(&samples, processor.prompts.padding_id)?;
@@ -109,7 +109,7 @@ impl Bench {
         let loaded = &self.loaded;
         let (network, steps) = (&loaded.network, loaded.config.num_inference_timesteps);
         let constants = network.constants(&inputs, &noise, steps, None)?;
-        let batch = PassInputs::new(&inputs, noise.shallow_clone());
+        let batch = PassInputs::new(&inputs, SamplerStart::at(noise.shallow_clone()));
         let actions = network.pass(&constants, &batch.to_device(network.device()));
         let named = [
             ("input_ids", inputs.input_ids),
@@ -137,7 +137,7 @@ impl Bench {
     }
 
     fn raw(&self) -> Outcome<RowInputs<'_>> {
-        let views = &self.inference.processor().modalities.video.keys;
+        let views = &self.inference.processor.modalities.video.keys;
         let pictures = views
             .iter()
             .zip(&self.pictures)

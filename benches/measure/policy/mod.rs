@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use models::Weights;
 use models::gr00t::BatchInputs;
-use models::gr00t::model::{Gr00t, PassInputs, listen};
+use models::gr00t::model::{Gr00t, PassInputs, SamplerStart, listen};
 use models::gr00t::{ModelConfig, VlmConfig};
 use tch::{Device, Kind, Tensor};
 use torchlib::operators::InferenceMode;
@@ -138,7 +138,7 @@ impl Sample {
 
     fn actions(&self, network: &Gr00t) -> Outcome<Tensor> {
         let constants = network.constants(&self.inputs, &self.noise, STEPS, None)?;
-        let batch = PassInputs::new(&self.inputs, self.noise.shallow_clone());
+        let batch = PassInputs::new(&self.inputs, SamplerStart::at(self.noise.shallow_clone()));
         Ok(network.pass(&constants, &batch))
     }
 

@@ -47,9 +47,7 @@ impl ServedSpec {
         let modality = |keys: Vec<String>, steps: std::ops::Range<i64>| ModalityConfig {
             delta_indices: steps.collect(),
             keys,
-            sin_cos_keys: None,
-            mean_std_keys: None,
-            actions: None,
+            ..ModalityConfig::default()
         };
         let views = seen(&facts, &interface).map(|camera| camera.name.clone());
         let states = interface.state.iter();

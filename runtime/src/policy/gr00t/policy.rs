@@ -25,7 +25,7 @@ use crate::policy::{
 use jobs::policies::{Batching, Gr00t, PolicyType};
 use jobs::wiring::{ActionPlaces, Joints, Sides, Wiring};
 use models::gr00t::model::SamplerStart;
-use models::gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
+use models::gr00t::processor::{KeyActions, RgbPicture, RowInputs, StateSteps};
 
 /// A checkpoint that acts in one environment.
 pub struct Gr00tPolicy {
@@ -63,7 +63,7 @@ impl Gr00tPolicy {
         let mut deltas =
             [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
         let (views, states) = (&modalities.video.keys, processor.numbers.state_keys());
-        let actions = action_keys(&processor);
+        let actions = processor.numbers.action_keys();
         let (wiring, places, previous) = match env {
             Some(env) => {
                 let sides = Sides::new(PolicyType::Gr00t, env);
@@ -92,7 +92,7 @@ impl Gr00tPolicy {
         let asked = settings.wiring.action_horizon.filter(|_| env.is_some());
         let horizon = asked.map_or(has, usize::from);
         if horizon > has {
-            let tag = &inference.processor().tag;
+            let tag = &inference.processor.tag;
             let wanted = format!("expected at most the {has} steps of embodiment {tag}");
             return Err(argument("action_horizon", &horizon.to_string(), &wanted));
         }
@@ -192,12 +192,12 @@ impl Policy for Gr00tPolicy {
         let rate = settings.rtc_ramp_rate;
         reported.extend(rate.map(|rate| ("rtc_ramp_rate", rate.into())));
         let own_keys = || {
-            let processor = inference.processor();
+            let processor = &inference.processor;
             let states = processor.numbers.state_keys().into_iter();
             ClientKeys {
                 modalities: processor.modalities.clone(),
                 states: states.map(|(key, width)| (key.to_owned(), width)).collect(),
-                actions: action_keys(processor),
+                actions: processor.numbers.action_keys(),
                 noise_shape: Some(inference.noise_shape().map(|edge| edge as usize)),
                 seed: settings.wiring.seed,
             }
@@ -283,10 +283,4 @@ fn blank(env: &EnvSpec) -> Observation {
         blank.video.insert(camera.name.clone(), frame);
     }
     blank
-}
-
-/// Returns the action keys of a checkpoint, with their lengths.
-fn action_keys(processor: &Processor) -> Vec<(String, usize)> {
-    let keys = processor.numbers.action_keys().into_iter();
-    keys.map(|(key, width)| (key.to_owned(), width)).collect()
 }

@@ -28,9 +28,7 @@ fn modality(keys: &[&str], delta_indices: &[i64]) -> ModalityConfig {
     ModalityConfig {
         delta_indices: delta_indices.to_vec(),
         keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-        sin_cos_keys: None,
-        mean_std_keys: None,
-        actions: None,
+        ..ModalityConfig::default()
     }
 }
 

@@ -38,13 +38,6 @@ pub struct PassConstants {
     normalise: Option<Rc<Normalise>>,
 }
 
-impl PassConstants {
-    /// Returns which positions are image tokens: `[rows, S]`, `bool`.
-    pub fn image_mask(&self) -> &Tensor {
-        &self.prompt.image_mask
-    }
-}
-
 /// The data that differs between batches of one shape.
 pub struct PassInputs {
     /// Token ids, `[rows·S]`, `i64`.
@@ -53,29 +46,25 @@ pub struct PassInputs {
     pub pixels: Tensor,
     /// Normalised state, `[rows, T, max_state_dim]`, `f32`.
     pub state: Tensor,
-    /// Noise from which the actions start, `[rows, action_horizon, max_action_dim]`, `f32`.
-    pub noise: Tensor,
-    /// Factors by which the steps of a chunk follow the velocity, `[rows, action_horizon, 1]`,
-    /// `f32`, see [`SamplerStart`]; `None` means 1 for all.
-    pub strength: Option<Tensor>,
+    /// Where the denoising of all rows starts, `f32`.
+    pub start: SamplerStart,
 }
 
 impl PassInputs {
-    /// Builds a batch on the host from samples and their noise.
-    pub fn new(inputs: &BatchInputs, noise: Tensor) -> Self {
+    /// Builds a batch on the host from samples, and from where their denoising starts.
+    pub fn new(inputs: &BatchInputs, start: SamplerStart) -> Self {
         Self {
             ids: inputs.input_ids.view(-1),
             pixels: inputs.pixel_values.shallow_clone(),
             state: inputs.state.shallow_clone(),
-            noise,
-            strength: None,
+            start,
         }
     }
 
     /// Returns all tensors, in a fixed order.
     pub fn tensors(&self) -> Vec<Tensor> {
-        let always = [&self.ids, &self.pixels, &self.state, &self.noise];
-        let all = always.into_iter().chain(&self.strength);
+        let always = [&self.ids, &self.pixels, &self.state, &self.start.actions];
+        let all = always.into_iter().chain(&self.start.strength);
         all.map(Tensor::shallow_clone).collect()
     }
 
@@ -89,8 +78,10 @@ impl PassInputs {
             ids: at(0),
             pixels: at(1),
             state: at(2),
-            noise: at(3),
-            strength: tensors.get(4).map(Tensor::shallow_clone),
+            start: SamplerStart {
+                actions: at(3),
+                strength: tensors.get(4).map(Tensor::shallow_clone),
+            },
         }
     }
 
@@ -200,13 +191,9 @@ impl Gr00t {
     /// max_action_dim]`, `f32`, normalised.
     pub fn pass(&self, constants: &PassConstants, batch: &PassInputs) -> Tensor {
         let features = self.features(constants, batch);
-        let start = SamplerStart {
-            actions: batch.noise.shallow_clone(),
-            strength: batch.strength.as_ref().map(Tensor::shallow_clone),
-        };
         let features = (&features, &*constants.prompt);
         self.head
-            .pass(&constants.plan, features, &batch.state, &start)
+            .pass(&constants.plan, features, &batch.state, &batch.start)
             .to_kind(Kind::Float)
             .contiguous()
     }
@@ -226,27 +213,5 @@ impl Gr00t {
         note(format_args!("backbone_attention_mask"), mask, None);
         note(format_args!("image_mask"), &prompt.image_mask, None);
         features
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_become_numbers_by_a_difference_and_a_quotient_in_float32() {
-        let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
-        let normalise = Normalise::new(PixelScale { mean, deviation }, Device::Cpu);
-        let bytes: Vec<u8> = (0..3 * 256).map(|i| (i % 256) as u8).collect();
-        let found = normalise.apply(&Tensor::from_slice(&bytes).view([1, 768]), Kind::Float);
-        let found = Vec::<f32>::try_from(found.view(-1)).unwrap();
-        for (at, found) in found.into_iter().enumerate() {
-            let (channel, byte) = (at / 512, at % 256);
-            assert_eq!(
-                found,
-                (byte as f32 - mean[channel]) / deviation[channel],
-                "channel {channel}, byte {byte}"
-            );
-        }
     }
 }

@@ -60,7 +60,7 @@ pub struct ActionConfig {
 }
 
 /// One modality of an embodiment: its keys and time steps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModalityConfig {
     /// Time steps relative to now; their number is the modality's horizon.
     pub delta_indices: Vec<i64>,

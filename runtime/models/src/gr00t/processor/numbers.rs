@@ -114,9 +114,9 @@ impl StateActionCodec {
 
     /// Returns the keys and widths of a decoded action chunk, in the order of
     /// [`StateActionCodec::decode`].
-    pub fn action_keys(&self) -> Vec<(&str, usize)> {
+    pub fn action_keys(&self) -> Vec<(String, usize)> {
         let keys = self.actions.iter();
-        keys.map(|key| (key.name.as_str(), key.scale.width()))
+        keys.map(|key| (key.name.clone(), key.scale.width()))
             .collect()
     }
 

@@ -33,7 +33,7 @@ fn inference(captures: bool) -> (Gr00tInference, Rc<LoadedModel>, Rc<Log>) {
 
 /// Infers rows that differ, each with its own noise.
 fn actions(inference: &Gr00tInference, rows: usize, language: &str) -> Vec<Vec<KeyActions>> {
-    let processor = inference.processor();
+    let processor = &inference.processor;
     let pictures: Vec<_> = (0..rows)
         .map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3])
         .collect();

@@ -28,7 +28,8 @@ use torchlib::operators::{InferenceMode, normal, to_host};
 pub struct Gr00tInference {
     pub(super) runner: Runner,
     pub(super) loaded: Rc<LoadedModel>,
-    pub(super) processor: Processor,
+    /// Prepares observations and decodes actions of the embodiment.
+    pub processor: Processor,
     /// Number of Euler steps.
     pub(super) steps: i64,
     /// Whether prompts of different lengths share padded batches as in the reference; otherwise
@@ -81,11 +82,6 @@ impl Gr00tInference {
             captures: settings.cuda_graphs && loaded.graphs.borrow().captures(),
             loaded,
         })
-    }
-
-    /// Returns the processor, which prepares observations and decodes actions of the embodiment.
-    pub fn processor(&self) -> &Processor {
-        &self.processor
     }
 
     /// Returns the number of action steps that both the network and the embodiment have.
@@ -163,12 +159,13 @@ impl Gr00tInference {
         let noise = Tensor::stack(&noises, 0);
         let strengths = rows.iter().map(|row| row.start.strength.as_ref());
         let strengths: Option<Vec<&Tensor>> = strengths.collect();
-        let batch = PassInputs {
+        let start = SamplerStart {
+            actions: noise.shallow_clone(),
             strength: strengths.map(|strengths| Tensor::stack(&strengths, 0)),
-            ..PassInputs::new(&inputs, noise.shallow_clone())
         };
+        let has_strength = start.strength.is_some();
+        let batch = PassInputs::new(&inputs, start);
         let network = Rc::clone(&self.loaded.network);
-        let has_strength = batch.strength.is_some();
         let shape = self
             .captures
             .then(|| network.shape(&inputs, self.steps, has_strength));

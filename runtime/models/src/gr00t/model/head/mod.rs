@@ -140,27 +140,14 @@ impl ActionHead {
             actions: start.actions.to_kind(kind),
             strength: start.strength.as_ref().map(|factor| factor.to_kind(kind)),
         };
-        let conditions = self.conditions(plan.embodiment, (features, prompt), state);
-        let actions = plan.run(&self.dit, &conditions, start);
-        note(format_args!("action_pred"), &actions, None);
-        actions
-    }
-
-    /// Computes everything that does not depend on the actions.
-    fn conditions(
-        &self,
-        embodiment: i64,
-        (features, prompt): (&Tensor, &PromptConstants),
-        state: &Tensor,
-    ) -> Conditions {
         let vl = self.condition.forward(features);
         note(format_args!("head.vl_embeds"), &vl, Some(&features.size()));
         let state = state.to_kind(vl.kind()).view([prompt.rows, 1, -1]);
-        let state = self.state.forward(embodiment, &state);
+        let state = self.state.forward(plan.embodiment, &state);
         note(format_args!("head.state_features"), &state, None);
-        Conditions {
-            keys: self.dit.keys(&vl, prompt),
-            state,
-        }
+        let keys = self.dit.keys(&vl, prompt);
+        let actions = plan.run(&self.dit, &Conditions { keys, state }, start);
+        note(format_args!("action_pred"), &actions, None);
+        actions
     }
 }
