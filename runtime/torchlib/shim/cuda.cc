@@ -138,13 +138,6 @@ int rr_cuda_own_stream(int device) {
   });
 }
 
-int rr_cuda_synchronize(int device) {
-  return guarded([&] {
-    const auto index = static_cast<c10::DeviceIndex>(device);
-    c10::cuda::getCurrentCUDAStream(index).synchronize();
-  });
-}
-
 // Copies host tensors into device tensors through pinned memory on a stream of their own: after what this thread's
 // stream was told so far, which may still read the old values, and before what it will be told.
 int rr_cuda_feed(int device, at::Tensor* const* to, at::Tensor* const* from, size_t count) {

@@ -48,7 +48,6 @@ functions! {
         rr_cuda_ooms: OfDevice<u64>,
         rr_cuda_versions: unsafe extern "C" fn(*mut CudaVersions) -> c_int,
         rr_cuda_own_stream: OnDevice,
-        rr_cuda_synchronize: OnDevice,
         rr_cuda_feed:
             unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int,
         rr_cuda_fetch: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> c_int,
@@ -294,11 +293,6 @@ impl Cuda {
     /// was launched before; later calls have no effect.
     pub fn own_stream(&self, index: usize) -> Result<(), TorchError> {
         self.on(self.0.rr_cuda_own_stream, index)
-    }
-
-    /// Waits for the work on this thread's stream.
-    pub fn synchronize(&self, index: usize) -> Result<(), TorchError> {
-        self.on(self.0.rr_cuda_synchronize, index)
     }
 
     /// Copies each host tensor of `from` into the corresponding device tensor of `to`, through

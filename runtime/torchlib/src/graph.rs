@@ -3,7 +3,6 @@
 use crate::cuda::Cuda;
 use crate::ffi::{RawGraph, boxed};
 use crate::torch_error::TorchError;
-use std::fmt;
 use std::ptr::NonNull;
 
 impl Cuda {
@@ -48,14 +47,6 @@ pub struct CudaGraph {
     cuda: Cuda,
     graph: NonNull<RawGraph>,
     bytes: u64,
-}
-
-impl fmt::Debug for CudaGraph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CudaGraph")
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
-    }
 }
 
 impl CudaGraph {

@@ -241,7 +241,7 @@ fn whole(
 }
 
 /// Names the ranks that did not deliver, and those whose parts do not match their labels.
-fn absent(labels: &[Option<PartLabel>], parts: &[Option<Vec<u8>>]) -> Option<String> {
+fn absent(labels: &[Option<PartLabel>], parts: &[Option<Vec<u8>>]) -> Vec<String> {
     let without = |labelled: bool| -> Vec<usize> {
         let lost = |rank: &usize| parts[*rank].is_none() && labels[*rank].is_some() == labelled;
         (0..parts.len()).filter(lost).collect()
@@ -249,8 +249,7 @@ fn absent(labels: &[Option<PartLabel>], parts: &[Option<Vec<u8>>]) -> Option<Str
     let late =
         named(&without(false)).map(|ranks| format!("{ranks} did not deliver by the deadline"));
     let damaged = named(&without(true)).map(|ranks| format!("{ranks} delivered a damaged part"));
-    let notes: Vec<_> = late.into_iter().chain(damaged).collect();
-    (!notes.is_empty()).then(|| notes.join("; "))
+    late.into_iter().chain(damaged).collect()
 }
 
 /// Formats ranks as `rank 2` or `ranks 1, 3`.
