@@ -97,31 +97,25 @@ const MISBEHAVIOURS: [(&str, &[&str]); 10] = [
     ("websocket without token", &["HTTP/"]),
 ];
 
-struct Messages {
-    giant: Vec<u8>,
-    giant_without_token: Vec<u8>,
-    wrong_token: Vec<u8>,
-    many_rows: Vec<u8>,
-    long_prompt: Vec<u8>,
-    some_rows: Vec<u8>,
+/// The messages of those that send a whole one, by the name of the behaviour.
+type Messages = BTreeMap<&'static str, Vec<u8>>;
+
+fn messages() -> Messages {
+    let message = |value: &Value, token| write(&with_token(value, token), Dialect::Kind);
+    let long = "pick up the red cube ".repeat(5000);
+    let some_rows = message(&rows_of(200, SMALL, "reach"), TOKEN);
+    BTreeMap::from([
+        ("giant array", giant(TOKEN)),
+        ("giant array, no token", giant("guessed")),
+        ("wrong token", message(&seeded(1), "guessed")),
+        ("3000 rows", message(&rows_of(3000, SMALL, "reach"), TOKEN)),
+        ("long prompt", message(&rows_of(1, SMALL, &long), TOKEN)),
+        ("gone before the answer", some_rows.clone()),
+        ("200 rows", some_rows),
+    ])
 }
 
-impl Messages {
-    fn new() -> Self {
-        let message = |value: &Value| write(value, Dialect::Kind);
-        let long = "pick up the red cube ".repeat(5000);
-        Self {
-            giant: giant(TOKEN),
-            giant_without_token: giant("guessed"),
-            wrong_token: message(&with_token(&seeded(1), "guessed")),
-            many_rows: message(&with_token(&rows_of(3000, SMALL, "reach"), TOKEN)),
-            long_prompt: message(&with_token(&rows_of(1, SMALL, &long), TOKEN)),
-            some_rows: message(&with_token(&rows_of(200, SMALL, "reach"), TOKEN)),
-        }
-    }
-}
-
-fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &AtomicBool) -> String {
+fn misbehave(name: &str, address: SocketAddr, messages: &Messages, stop: &AtomicBool) -> String {
     let unfinished = || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -136,13 +130,11 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
         }
         _ => "closed".to_owned(),
     };
-    match MISBEHAVIOURS[kind].0 {
-        "giant array" => outcome(attempt(known(address), &messages.giant)),
-        "giant array, no token" => outcome(attempt(
-            Client::try_connect(address),
-            &messages.giant_without_token,
-        )),
-        "wrong token" => outcome(attempt(Client::try_connect(address), &messages.wrong_token)),
+    match name {
+        "giant array" => outcome(attempt(known(address), &messages[name])),
+        "giant array, no token" | "wrong token" | "3000 rows" | "long prompt" => {
+            outcome(attempt(Client::try_connect(address), &messages[name]))
+        }
         "half a message" => is_closed(unfinished()),
         "slow sender" => {
             let mut stream = unfinished();
@@ -156,16 +148,14 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
             }
             is_closed(stream)
         }
-        "3000 rows" => outcome(attempt(Client::try_connect(address), &messages.many_rows)),
-        "long prompt" => outcome(attempt(Client::try_connect(address), &messages.long_prompt)),
         "gone before the answer" => {
             let mut client = Client::connect(address);
-            client.send(&messages.some_rows).unwrap();
+            client.send(&messages[name]).unwrap();
             "gone".to_owned()
         }
         "200 rows" => {
             let mut client = Client::connect(address);
-            client.send(&messages.some_rows).unwrap();
+            client.send(&messages[name]).unwrap();
             client.wait_at_most(Duration::from_millis(200));
             loop {
                 match client.receive() {
@@ -210,7 +200,7 @@ fn one_that_behaves_is_answered_beside_sixty_four_that_do_not() {
     let request = with_token(&seeded(1), TOKEN);
     let expected = numbers(&Client::connect(server.address).ask_value(&request));
     let bound = server.resident() + 128 * 1024;
-    let (messages, stop) = (&Messages::new(), &AtomicBool::new(false));
+    let (messages, stop) = (&messages(), &AtomicBool::new(false));
     let outcomes: &Mutex<BTreeMap<(&str, String), u64>> = &Mutex::default();
     let address = server.address;
     std::thread::scope(|scope| {
@@ -219,10 +209,9 @@ fn one_that_behaves_is_answered_beside_sixty_four_that_do_not() {
                 // Real attackers use their own machines; here they get the CPU time that the server
                 // and its client leave.
                 let _ = rustix::process::nice(19);
-                let kind = number % MISBEHAVIOURS.len();
-                let (name, allowed) = MISBEHAVIOURS[kind];
+                let (name, allowed) = MISBEHAVIOURS[number % MISBEHAVIOURS.len()];
                 while !stop.load(Ordering::Relaxed) {
-                    let outcome = misbehave(kind, address, messages, stop);
+                    let outcome = misbehave(name, address, messages, stop);
                     assert!(
                         allowed.iter().any(|allowed| outcome.starts_with(allowed)),
                         "{name}: {outcome}"
