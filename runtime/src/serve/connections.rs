@@ -21,7 +21,7 @@ const UNAUTHENTICATED_SHARE: usize = 4;
 pub struct ConnectionId(pub u64);
 
 /// The connections and their state.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Connections {
     most: usize,
     memory_bytes: usize,
@@ -73,9 +73,7 @@ impl Connections {
         Self {
             most,
             memory_bytes,
-            held_bytes: [0; 2],
-            taken: BTreeMap::new(),
-            next: 0,
+            ..Self::default()
         }
     }
 

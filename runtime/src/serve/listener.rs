@@ -63,7 +63,7 @@ pub async fn run(
 }
 
 fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerState>) {
-    server.stats.count(Counted::Connection);
+    server.stats().count(Counted::Connection);
     let needs_token = server.rules.api_token.is_some();
     let admitted = server.connections().admit(needs_token, now());
     let Some(Admitted {
@@ -72,11 +72,11 @@ fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerS
         until,
     }) = admitted
     else {
-        server.stats.count(Counted::Evicted);
+        server.stats().count(Counted::Evicted);
         return;
     };
     if evicted.is_some() {
-        server.stats.count(Counted::Evicted);
+        server.stats().count(Counted::Evicted);
     }
     // An error only delays answers.
     stream.set_nodelay(true).ok();
@@ -90,7 +90,7 @@ fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerS
         };
         if let Err(reason) = ended {
             if !matches!(reason, CloseReason::Io(_)) {
-                server.stats.count(Counted::Violation);
+                server.stats().count(Counted::Violation);
             }
             tracing::debug!(client = client.0, %reason, "closed");
         }

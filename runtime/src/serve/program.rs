@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::now;
 use crate::console::{self, Level, Style};
-use crate::device::{self, Decision, DeviceRequest, gpu};
+use crate::device::{self, DeviceRequest, gpu};
 use crate::env::{self, EnvPlacement, EnvSpec};
 use crate::policy::{self, PolicyThread};
 use crate::serve::batcher::BatchLimits;
@@ -87,7 +87,14 @@ fn run(args: ServeArgs) -> Result<ExitCode, Refusal> {
         1 => "serve:".to_owned(),
         world_size => format!("serve [rank {}/{world_size}]:", env.rank),
     });
-    let device = decide(&args, &env, &choice)?;
+    let device = gpu::decide(&DeviceRequest {
+        local_rank: env.local_rank,
+        local_world_size: env.local_world_size,
+        policy_device_id: args.policy_device_id,
+        policy_device: args.policy_device.clone(),
+        config_device: device::of_config(&choice.config),
+        placed: None,
+    })?;
     log.say(&format!("device {}", device.reason));
     device.warnings.iter().for_each(|warning| log.warn(warning));
     if args.api_token.is_none() && !args.host.is_loopback() {
@@ -150,18 +157,6 @@ fn described(
         spec.language.clone_from(instruction);
     }
     Ok(Some(spec))
-}
-
-fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, Refusal> {
-    let request = DeviceRequest {
-        local_rank: env.local_rank,
-        local_world_size: env.local_world_size,
-        policy_device_id: args.policy_device_id,
-        policy_device: args.policy_device.clone(),
-        config_device: device::of_config(&choice.config),
-        placed: None,
-    };
-    gpu::decide(&request)
 }
 
 /// A server that is about to start.
@@ -233,7 +228,7 @@ impl ServeProgram {
         listener.await.ok();
         reports.abort();
         flush(&server).await;
-        log.say(&format!("ended after {}", server.stats.summary().1));
+        log.say(&format!("ended after {}", server.stats().summary().1));
         if reason == POLICY_IS_GONE {
             let reason = loss.as_deref().unwrap_or(POLICY_IS_GONE);
             return Ok(ended_by(reason, ExitCode::FAILURE));
@@ -325,7 +320,7 @@ async fn report(server: Arc<ServerState>, log: ServerLog) {
     let mut before = 0;
     loop {
         tokio::time::sleep(REPORT_EVERY).await;
-        let (requests, summary) = server.stats.summary();
+        let (requests, summary) = server.stats().summary();
         if requests > before {
             log.say(&summary);
         }

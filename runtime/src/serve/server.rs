@@ -57,8 +57,6 @@ pub struct ServerState {
     pub rules: ServeArgs,
     /// Limits of one request.
     pub limits: RequestLimits,
-    /// Counters and latencies.
-    pub stats: Stats,
     /// The reason for stopping; `None` while the server runs.
     pub stop: watch::Sender<Option<&'static str>>,
     /// Queue of the dispatcher. The number of connections bounds it, because each has at most one
@@ -67,6 +65,7 @@ pub struct ServerState {
     /// Decodes messages in background threads.
     pub decoder: Decoder,
     connections: Mutex<Connections>,
+    stats: Mutex<Stats>,
 }
 
 impl ServerState {
@@ -85,11 +84,11 @@ impl ServerState {
                 max_rows: rules.max_rows,
                 max_picture_edge: rules.max_picture,
             },
-            stats: Stats::default(),
             stop: watch::Sender::new(None),
             dispatcher,
             decoder: Decoder::default(),
             connections: Mutex::new(connections),
+            stats: Mutex::default(),
             rules,
         })
     }
@@ -100,12 +99,17 @@ impl ServerState {
         connections.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks and returns the counters and latencies.
+    pub fn stats(&self) -> MutexGuard<'_, Stats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records that the messages of a connection now use `bytes` bytes. If that exceeds the limit,
     /// closes the connection that uses the most.
     pub fn hold(&self, client: ConnectionId, bytes: usize) {
         let greediest = self.connections().hold(client, bytes);
         if greediest.is_some() {
-            self.stats.count(Counted::Violation);
+            self.stats().count(Counted::Violation);
         }
     }
 

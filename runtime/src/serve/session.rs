@@ -18,8 +18,6 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::clock::now;
-use crate::policy::Chunk;
-use crate::protocols::observation::ValidatedRequest;
 use crate::serve::card::ServedSpec;
 use crate::serve::client::ClientEpisode;
 use crate::serve::connections::ConnectionId;
@@ -40,8 +38,10 @@ pub trait Peer {
     /// Sends the answer to the last message.
     async fn send(&mut self, message: Message) -> Result<(), CloseReason>;
 
-    /// Tells the client that an error ends the connection.
-    async fn close(&mut self) -> Result<(), CloseReason>;
+    /// Tells the client that an error ends the connection, if its protocol can.
+    async fn close(&mut self) -> Result<(), CloseReason> {
+        Ok(())
+    }
 }
 
 /// A message of a client.
@@ -143,16 +143,8 @@ impl Session {
 
     /// Counts a request that could be read.
     pub fn asks(&self, endpoint: &str) {
-        self.server.stats.asked(endpoint);
+        self.server.stats().asked(endpoint);
         self.server.connections().known(self.id);
-    }
-
-    /// Asks the policy for the chunks of the next inference.
-    ///
-    /// # Errors
-    /// As [`ClientEpisode::ask`].
-    pub async fn infer(&mut self, asked: ValidatedRequest) -> Result<Vec<Chunk>, RequestError> {
-        self.episode.ask(&self.server, asked).await
     }
 
     /// Serves the client until it disconnects. Its first message may have been heard.
@@ -182,7 +174,7 @@ impl Session {
                 peer.send(message).await?;
             }
             if let Some(outcome) = &reply.outcome {
-                server.stats.answered(asked.elapsed(), outcome, now());
+                server.stats().answered(asked.elapsed(), outcome, now());
             }
             server.connections().answered(id, now());
             server.keep(id, codec.kept_bytes());

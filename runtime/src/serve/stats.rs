@@ -1,7 +1,6 @@
 //! Counters and latencies of a server, for Prometheus and the log.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::metrics::{Latency, Metrics};
@@ -47,12 +46,9 @@ pub enum Counted {
     Row,
 }
 
-/// The counters and latencies, behind a lock.
+/// The counters and latencies.
 #[derive(Debug, Default)]
-pub struct Stats(Mutex<ServerCounts>);
-
-#[derive(Debug, Default)]
-struct ServerCounts {
+pub struct Stats {
     requests: BTreeMap<&'static str, u64>,
     counts: BTreeMap<Counted, u64>,
     queued: usize,
@@ -72,57 +68,54 @@ struct Recent {
 
 impl Stats {
     /// Counts a request for an endpoint.
-    pub fn asked(&self, endpoint: &str) {
+    pub fn asked(&mut self, endpoint: &str) {
         let mut names = ENDPOINTS.into_iter();
         let name = names.find(|name| *name == endpoint).unwrap_or("unknown");
-        *self.counts().requests.entry(name).or_default() += 1;
+        *self.requests.entry(name).or_default() += 1;
     }
 
     /// Counts something once.
-    pub fn count(&self, what: Counted) {
-        self.counts().add(what, 1);
+    pub fn count(&mut self, what: Counted) {
+        self.add(what, 1);
     }
 
     /// Counts an answered request and its latency.
-    pub fn answered(&self, took: Duration, outcome: &Result<(), RequestError>, now: Instant) {
-        let mut counts = self.counts();
+    pub fn answered(&mut self, took: Duration, outcome: &Result<(), RequestError>, now: Instant) {
         if let Err(err) = outcome {
-            counts.add(Counted::Error, 1);
-            err.counted.iter().for_each(|why| counts.add(*why, 1));
+            self.count(Counted::Error);
+            err.counted.into_iter().for_each(|why| self.count(why));
         }
-        counts.total.add(took, now);
+        self.total.add(took, now);
     }
 
     /// Sets the number of requests in the queue.
-    pub fn queued(&self, queued: usize) {
-        self.counts().queued = queued;
+    pub fn queued(&mut self, queued: usize) {
+        self.queued = queued;
     }
 
     /// Counts a batch that goes to the policy; `waits` are the times that its requests have waited.
-    pub fn batch(&self, rows: usize, waits: &[Duration], now: Instant) {
-        let mut counts = self.counts();
-        counts.add(Counted::Batch, 1);
-        counts.add(Counted::Row, rows as u64);
-        waits.iter().for_each(|wait| counts.waits.add(*wait, now));
+    pub fn batch(&mut self, rows: usize, waits: &[Duration], now: Instant) {
+        self.count(Counted::Batch);
+        self.add(Counted::Row, rows as u64);
+        waits.iter().for_each(|wait| self.waits.add(*wait, now));
     }
 
     /// Counts the duration of a batch.
-    pub fn inferred(&self, took: Duration, now: Instant) {
-        self.counts().inferences.add(took, now);
+    pub fn inferred(&mut self, took: Duration, now: Instant) {
+        self.inferences.add(took, now);
     }
 
     /// Returns how many requests there were, and a line about them for the log.
     pub fn summary(&self) -> (u64, String) {
-        let counts = self.counts();
-        let requests = counts.requests.values().sum();
-        let fill = counts.of(Counted::Row) / counts.of(Counted::Batch).max(1.0);
+        let requests = self.requests.values().sum();
+        let fill = self.of(Counted::Row) / self.of(Counted::Batch).max(1.0);
         let milliseconds = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
-        let [p50, p95, p99] = counts.total.quantiles().map(milliseconds);
+        let [p50, p95, p99] = self.total.quantiles().map(milliseconds);
         let line = format!(
             "{requests} requests, {} errors, {fill:.1} rows per batch, {} queued; lately \
              p50 {p50} ms, p95 {p95} ms, p99 {p99} ms",
-            counts.of(Counted::Error),
-            counts.queued,
+            self.of(Counted::Error),
+            self.queued,
         );
         (requests, line)
     }
@@ -130,25 +123,6 @@ impl Stats {
     /// Returns all metrics in Prometheus' text format 0.0.4.
     pub fn render(&self, connected: usize) -> String {
         let mut metrics = Metrics::new("rrun_serve_");
-        self.counts().render(connected, &mut metrics);
-        metrics.text
-    }
-
-    fn counts(&self) -> MutexGuard<'_, ServerCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ServerCounts {
-    fn add(&mut self, what: Counted, count: u64) {
-        *self.counts.entry(what).or_default() += count;
-    }
-
-    fn of(&self, what: Counted) -> f64 {
-        self.counts.get(&what).copied().unwrap_or_default() as f64
-    }
-
-    fn render(&self, connected: usize, metrics: &mut Metrics) {
         let requests = self.requests.iter();
         let requests = requests.map(|(name, count)| (*name, *count as f64));
         let about = ("requests_total", "counter", "Requests by endpoint.");
@@ -199,6 +173,15 @@ impl ServerCounts {
             let seconds = quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3)));
             metrics.by("quantile", (name, "summary", help), seconds);
         }
+        metrics.text
+    }
+
+    fn add(&mut self, what: Counted, count: u64) {
+        *self.counts.entry(what).or_default() += count;
+    }
+
+    fn of(&self, what: Counted) -> f64 {
+        self.counts.get(&what).copied().unwrap_or_default() as f64
     }
 }
 
@@ -226,7 +209,7 @@ mod tests {
     #[test]
     fn numbers_are_rendered_and_old_ones_are_forgotten() {
         let start = now();
-        let stats = Stats::default();
+        let mut stats = Stats::default();
         stats.asked("get_action");
         stats.asked("../../etc/passwd");
         stats.batch(6, &[Duration::from_millis(2)], start);

@@ -10,8 +10,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, Join, ReadBuf, join};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
@@ -76,7 +77,7 @@ pub async fn serve(
 }
 
 struct WebsocketPeer {
-    socket: WebSocketStream<Metered>,
+    socket: WebSocketStream<Join<Metered, OwnedWriteHalf>>,
     held: Arc<AtomicUsize>,
     server: Arc<ServerState>,
     id: ConnectionId,
@@ -92,14 +93,16 @@ impl WebsocketPeer {
             .max_frame_size(most);
         let held = Arc::new(AtomicUsize::new(rest.len()));
         let holder = Arc::clone(&server);
-        let stream = Metered {
+        let (stream, answers) = stream.into_split();
+        let asked = Metered {
             stream,
             read: Arc::clone(&held),
             slice: 0,
             tell: Box::new(move |held| holder.hold(id, held)),
         };
-        let socket =
-            WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
+        let both = join(asked, answers);
+        let socket = WebSocketStream::from_partially_read(both, rest, Role::Server, Some(config));
+        let socket = socket.await;
         Self {
             socket,
             held,
@@ -159,7 +162,7 @@ impl WebsocketPeer {
 
 impl Peer for WebsocketPeer {
     fn stream(&self) -> &TcpStream {
-        &self.socket.get_ref().stream
+        self.socket.get_ref().reader().stream.as_ref()
     }
 
     async fn hear(&mut self) -> Result<Option<Received>, CloseReason> {
@@ -191,10 +194,10 @@ impl Peer for WebsocketPeer {
     }
 }
 
-/// A TCP stream that counts the bytes read from it since the counter was last set to 0, because
-/// tungstenite does not report how much of a message it holds.
+/// The half of a TCP stream that is read, which counts the bytes read from it since the counter was
+/// last set to 0, because tungstenite does not report how much of a message it holds.
 struct Metered {
-    stream: TcpStream,
+    stream: OwnedReadHalf,
     read: Arc<AtomicUsize>,
     /// Bytes read since the task last yielded.
     slice: usize,
@@ -224,23 +227,5 @@ impl AsyncRead for Metered {
         self.slice += count;
         self.read.fetch_add(count, Ordering::Relaxed);
         Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Metered {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

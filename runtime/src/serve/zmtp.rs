@@ -128,10 +128,6 @@ impl Peer for ZmtpPeer {
         bytes.extend_from_slice(&body);
         self.write(&bytes).await
     }
-
-    async fn close(&mut self) -> Result<(), CloseReason> {
-        Ok(())
-    }
 }
 
 impl ZmtpPeer {

@@ -89,7 +89,7 @@ impl Gr00tServer {
                 Ok(Some(Value::map([])))
             }
             Asked::Infer(asked, prefix) => {
-                let chunks = client.infer(asked).await?;
+                let chunks = client.episode.ask(&client.server, asked).await?;
                 let actions = by_key(&chunks, &client.server.card.keys.actions, prefix);
                 Ok(Some(vec![actions, Value::map([])].into()))
             }

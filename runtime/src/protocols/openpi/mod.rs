@@ -94,7 +94,7 @@ impl OpenpiServer {
             client.episode.reset(seed);
         }
         let inferring = now();
-        let chunks = client.infer(asked).await?;
+        let chunks = client.episode.ask(&client.server, asked).await?;
         let milliseconds = |took: Duration| Value::Float(took.as_secs_f64() * 1e3);
         let infer = milliseconds(inferring.elapsed());
         let mut timing = vec![(Key::from("infer_ms"), infer.clone())];
@@ -193,9 +193,7 @@ fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value>
 /// Splits `observation/state` or `state` into the checkpoint's vectors, if their lengths are known
 /// and add up.
 fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(Key, Value)>> {
-    let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else {
-        return None;
-    };
+    let whole = named(observation, "state", "state")?.as_array()?;
     let lengths: Vec<_> = card.keys.states.iter().map(|(_, length)| *length).collect();
     let known: Option<usize> = lengths.iter().copied().sum();
     if known != Some(whole.shape().iter().product()) {

@@ -126,8 +126,8 @@ impl VlaEvalServer {
         let asked = client.decode(decoded, decode).await??;
         // The environment has shown this, whatever comes of the inference.
         self.past.push(now);
-        client.server.stats.asked("infer");
-        let chunks = client.infer(asked).await?;
+        client.server.stats().asked("infer");
+        let chunks = client.episode.ask(&client.server, asked).await?;
         let executed = client.server.rules.chunk_size.unwrap_or(usize::MAX);
         let steps = chunks.first().into_iter().flat_map(Chunk::actions);
         self.chunk = steps.take(executed).map(<[f32]>::to_vec).collect();
@@ -151,7 +151,7 @@ impl ServerCodec for VlaEvalServer {
         match message.kind {
             VlaEvalKind::Hello => self.hello(&client.server.card, &message),
             VlaEvalKind::EpisodeStart => {
-                client.server.stats.asked("reset");
+                client.server.stats().asked("reset");
                 self.restart(client, chosen_seed(&message.payload))
             }
             VlaEvalKind::EpisodeEnd => self.restart(client, None),

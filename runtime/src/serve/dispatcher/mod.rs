@@ -56,7 +56,10 @@ pub async fn run(
         dispatcher.policy.said().iter().for_each(|text| say(text));
         let actions = dispatcher.batcher.on(event, now());
         let is_finished = dispatcher.act(actions);
-        dispatcher.server.stats.queued(dispatcher.batcher.queued());
+        dispatcher
+            .server
+            .stats()
+            .queued(dispatcher.batcher.queued());
         if is_finished {
             return dispatcher.loss;
         }
@@ -152,7 +155,7 @@ impl Dispatcher {
             rows.extend(open.rows[part.rows.clone()].iter().map(seat));
             self.parts.push(part);
         }
-        self.server.stats.batch(rows.len(), &waits, now());
+        self.server.stats().batch(rows.len(), &waits, now());
         let server = Arc::clone(&self.server);
         let give = move |inferred| server.tell(DispatcherMessage::Inferred(inferred));
         self.policy.infer(rows, self.max_rows, give);
@@ -160,7 +163,7 @@ impl Dispatcher {
 
     /// Processes the result of a batch, and answers the requests that are complete.
     fn answer(&mut self, inferred: Inferred) {
-        self.server.stats.inferred(inferred.took, now());
+        self.server.stats().inferred(inferred.took, now());
         self.slots.give_back();
         let mut answers = inferred.answers;
         if let Err(err) = &answers

@@ -75,14 +75,15 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<String> {
     let (status, body) = if !head.is_get {
         ("405 Method Not Allowed", "expected GET\n")
     } else if head.path == "/metrics" && !upgrades {
-        let metrics = server.stats.render(server.connections().count());
+        let connected = server.connections().count();
+        let metrics = server.stats().render(connected);
         return Some(response("200 OK", METRICS, &metrics));
     } else if (upgrades || is_health) && server.is_ending() {
         ("503 Service Unavailable", "stopping\n")
     } else if upgrades && server.lets_in(token(head).as_deref()) {
         return None;
     } else if upgrades {
-        server.stats.count(Counted::Unauthorized);
+        server.stats().count(Counted::Unauthorized);
         let wanted = "expected Authorization: Api-Key …\n";
         ("401 Unauthorized", wanted)
     } else if is_health {
