@@ -28,7 +28,8 @@
 //! ```
 //! See [`crate::launch`] for the files of `launch.lock`.
 
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -253,7 +254,7 @@ pub fn journal_rank(path: &Path) -> Option<usize> {
 /// # Errors
 /// Returns the errors of the file system; the old file is still there then.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_whole_with(path, |file| io::Write::write_all(file, bytes))
+    write_whole_with(path, |file| file.write_all(bytes))
 }
 
 /// As [`write_whole`], for content that is too large for memory: `write` fills the file.
@@ -262,11 +263,12 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Returns the errors of [`write_whole`] and of `write`.
 pub fn write_whole_with(
     path: &Path,
-    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
     replace(path, |file| {
         write(file)?;
-        file.sync_all()
+        file.flush()?;
+        file.get_ref().sync_all()
     })
 }
 
@@ -277,10 +279,14 @@ pub fn write_whole_with(
 /// As [`write_whole_with`].
 pub fn replace(
     path: &Path,
-    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
     let beside = beside(path);
-    let written = std::fs::File::create(&beside).and_then(|mut file| write(&mut file));
+    let written = File::create(&beside).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
     match written.and_then(|()| std::fs::rename(&beside, path)) {
         Ok(()) => Ok(()),
         Err(err) => {

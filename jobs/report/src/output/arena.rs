@@ -10,7 +10,7 @@
 //! known here, so episodes have no `variations`. Memory: the episodes of one run at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use jobs::episode::Episode;
@@ -41,8 +41,7 @@ pub(super) fn is_wanted(plan: &RunPlan) -> bool {
 
 /// Writes the files of all runs that ended, in the place of earlier ones.
 pub(super) fn write(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
-    replace(&folder.arena_experiment_result(), |file| {
-        let mut result = BufWriter::new(file);
+    replace(&folder.arena_experiment_result(), |result| {
         let mut separator = "{\"runs\": {\n";
         for job in &merged.plan.jobs {
             let status = report.per_job[job.index.0].status;
@@ -61,8 +60,7 @@ pub(super) fn write(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
         if separator != ",\n" {
             result.write_all(separator.as_bytes())?;
         }
-        result.write_all(b"\n}}\n")?;
-        result.flush()
+        result.write_all(b"\n}}\n")
     })
 }
 
@@ -113,12 +111,9 @@ fn place(episode: &Episode) -> (usize, usize) {
 }
 
 fn write_file(path: &Path, episodes: &[Value]) -> io::Result<()> {
-    replace(path, |file| {
-        let mut lines = BufWriter::new(file);
-        for episode in episodes {
-            writeln!(lines, "{episode}")?;
-        }
-        lines.flush()
+    replace(path, |lines| {
+        let mut episodes = episodes.iter();
+        episodes.try_for_each(|episode| writeln!(lines, "{episode}"))
     })
 }
 

@@ -1,7 +1,7 @@
 //! Writes the files of a report.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use jobs::files::FileVersion;
 use jobs::journal::EPISODE;
@@ -18,9 +18,6 @@ use crate::{Context, JobReport, Merged, Report, page};
 
 mod arena;
 mod eval_info;
-
-/// Bytes of a report that are written at once.
-const BUFFER: usize = 256 * 1024;
 
 /// Builds the report and writes `report.json`, `final_benchmark_report.json`, `report.html`,
 /// `metrics.json`, `eval_info.json` and `episodes.jsonl`; `variations.jsonl` if jobs have variants;
@@ -56,25 +53,18 @@ pub fn write_merged(
     if merged.has_variants() {
         replace(&folder.variations(), |file| merged.write_variations(file))?;
     }
-    write_whole(
-        &folder.metrics(),
-        &serde_json::to_vec_pretty(&metrics_by_job(report))?,
-    )?;
+    let metrics = metrics_by_job(report);
+    write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics)?)?;
     page::write(folder, report)?;
     if arena::is_wanted(&merged.plan) {
         arena::write(folder, merged, report)?;
     }
     write_whole_with(&folder.eval_info(), |file| {
-        let mut file = BufWriter::with_capacity(BUFFER, file);
-        serde_json::to_writer(&mut file, &EvalInfo::new(merged, report))?;
-        file.flush()
+        Ok(serde_json::to_writer(file, &EvalInfo::new(merged, report))?)
     })?;
-    let json = |file: &mut File| {
-        let mut file = BufWriter::with_capacity(BUFFER, file);
-        serde_json::to_writer_pretty(&mut file, report)?;
-        file.flush()
-    };
-    write_whole_with(&folder.final_benchmark_report(), json)?;
+    write_whole_with(&folder.final_benchmark_report(), |file| {
+        Ok(serde_json::to_writer_pretty(file, report)?)
+    })?;
     // Copying the file is faster than serializing the report again. It comes last.
     write_whole_with(&folder.report(), |file| {
         io::copy(&mut File::open(folder.final_benchmark_report())?, file).map(drop)
@@ -138,8 +128,7 @@ impl Merged {
     ///
     /// # Errors
     /// Returns the errors of the file system.
-    fn write_variations(&self, to: &mut File) -> io::Result<()> {
-        let mut to = BufWriter::new(to);
+    fn write_variations(&self, to: &mut impl Write) -> io::Result<()> {
         let success = |record: &EpisodeRecord| record.outcome.map(|scored| scored.solved);
         for job in self.variant_jobs() {
             for EpisodePair { control, variant } in self.pairs_of(&job) {
@@ -160,6 +149,6 @@ impl Merged {
                 writeln!(to, "{line}")?;
             }
         }
-        to.flush()
+        Ok(())
     }
 }

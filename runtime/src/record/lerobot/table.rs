@@ -134,8 +134,10 @@ pub(super) fn write(
     columns: &[&Column],
     note: Option<(&str, String)>,
 ) -> std::result::Result<(), RecordError> {
-    let write = |file: &mut File| write_to(file, columns, note).map_err(io::Error::other);
-    write_whole_with(path, write).map_err(|err| RecordError::file(path, err))
+    let written = write_whole_with(path, |file| {
+        write_to(file.get_mut(), columns, note).map_err(io::Error::other)
+    });
+    written.map_err(|err| RecordError::file(path, err))
 }
 
 fn write_to(file: &mut File, columns: &[&Column], note: Option<(&str, String)>) -> Result<()> {
