@@ -281,6 +281,14 @@ fn collect(above: &str, values: &Map<String, Value>, found: &mut Map<String, Val
     }
 }
 
+/// Returns a value as people write it: a text without quotes, everything else as JSON.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// Calls `found` for each text in a value, in order.
 pub fn each_text<'v>(value: &'v Value, found: &mut dyn FnMut(&'v str)) {
     match value {

@@ -7,6 +7,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use jobs::tree::plain;
 use serde_json::Value;
 
 use crate::process::exit::{Exit, Usage};
@@ -247,17 +248,11 @@ fn timestamp(error: &Value) -> Option<u64> {
 fn message(error: &Value) -> Option<String> {
     let message = error.get("message")?;
     if !message.is_object() {
-        return Some(text(message));
+        return Some(plain(message));
     }
     let callstack = message.pointer("/extraInfo/py_callstack");
     let found = callstack.or(message.get("message"));
-    Some(found.map_or_else(|| "<N/A>".to_owned(), text))
-}
-
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    Some(found.map_or_else(|| "<N/A>".to_owned(), plain))
 }
 
 #[cfg(test)]

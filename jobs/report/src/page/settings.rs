@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use jobs::format;
+use jobs::{format, tree};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -61,9 +61,8 @@ fn settings(report: &Report) -> BTreeMap<&str, BTreeMap<String, u64>> {
 
 fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
         Value::Null => "none".to_owned(),
-        other => other.to_string(),
+        value => tree::plain(value),
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::job::Job;
 use jobs::tree;
-use serde_json::Value;
 
 use crate::merged::Merged;
 use crate::merged::record::EpisodeRecord;
@@ -270,18 +269,10 @@ pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
         ("task".to_owned(), job.environment.clone()),
     ];
     // `eval_set` is EmbodiedBench's name for a set of tasks.
-    properties.extend(
-        job.env_args
-            .get("eval_set")
-            .map(|set| ("eval_set".to_owned(), text(set))),
-    );
+    let set = job.env_args.get("eval_set");
+    properties.extend(set.map(|set| ("eval_set".to_owned(), tree::plain(set))));
     let variations = tree::flat(&job.variations).into_iter();
-    properties.extend(variations.map(|(path, value)| (format!("variations.{path}"), text(&value))));
+    let named = |(path, value)| (format!("variations.{path}"), tree::plain(&value));
+    properties.extend(variations.map(named));
     properties
-}
-
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
 }

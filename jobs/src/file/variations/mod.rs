@@ -18,7 +18,7 @@ use crate::file::{MAX_BYTES, check_name};
 use crate::job::{Job, Variant};
 use crate::refusal::Refusal;
 use crate::tree::object;
-use crate::{settings, sha256};
+use crate::{settings, sha256, tree};
 
 /// Name of the field.
 const FIELD: &str = "variations";
@@ -222,11 +222,7 @@ fn combinations(
 
 fn groups(values: &Map<String, Value>) -> Vec<String> {
     let level = |(argument, value): (&String, &Value)| {
-        let text = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let mut level = format!("{argument}={text}");
+        let mut level = format!("{argument}={}", tree::plain(value));
         level.truncate(level.floor_char_boundary(MAX_GROUP_BYTES));
         level
     };
