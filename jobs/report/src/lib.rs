@@ -17,9 +17,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
+use std::hash::RandomState;
 use std::io;
 use std::time::SystemTime;
 
+use indexmap::{IndexMap, IndexSet};
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::{Job, Status};
 use jobs::journal::Line;
@@ -52,6 +54,12 @@ pub use journals::Journals;
 pub use merged::{Damage, Merged};
 pub use output::{write, write_merged};
 pub use schema::*;
+/// A map in the order in which its keys were first put in.
+type OrderedMap<K, V> = IndexMap<K, V, RandomState>;
+
+/// A set in the order in which its values were first put in.
+type OrderedSet<T> = IndexSet<T, RandomState>;
+
 
 /// The `schema` field of every `report.json` that this version writes.
 const SCHEMA: &str = "rrun/report/1";

@@ -120,6 +120,11 @@ impl Merged {
         &self.state.jobs[job.0]
     }
 
+    /// Returns the episodes of a job that count, by number.
+    pub(crate) fn episodes(&self, job: JobIndex) -> &[EpisodeRecord] {
+        &self.lines(job).episodes
+    }
+
     /// Returns the ends that determine the status of a job, the latest first, see
     /// [`progress::standing`].
     pub(crate) fn standing(&self, job: JobIndex) -> Vec<&JobEnd> {
@@ -189,7 +194,7 @@ impl Merged {
     /// Returns the errors of the file system.
     pub fn each_episode_of(&self, job: &Job, mut on: impl FnMut(Episode)) -> io::Result<()> {
         let mut reader = self.journals.reader();
-        for record in &self.lines(job.index).episodes {
+        for record in self.episodes(job.index) {
             on(episode(reader.line(record.place)?)?);
         }
         Ok(())

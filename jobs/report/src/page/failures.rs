@@ -3,14 +3,14 @@
 //! Messages about the same cause often differ in process and episode numbers, so reasons that
 //! differ only in numbers are grouped.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
 use jobs::format;
 use jobs::journal::EnvLost;
 use maud::{Markup, html};
 
-use crate::Report;
 use crate::page::parts::{self, Cell, clip, count, first, heads, href};
+use crate::{OrderedMap, Report};
 
 /// Maximum number of places and of logs shown for a reason.
 const MOST: usize = 4;
@@ -88,16 +88,14 @@ fn lost(loss: &EnvLost) -> Failures<'_> {
 /// Groups errors, the most frequent first; among equally frequent groups, the one that occurred
 /// first.
 fn grouped<'a>(all: impl Iterator<Item = Failures<'a>>) -> Vec<Failures<'a>> {
-    let mut index = BTreeMap::new();
-    let mut groups: Vec<Failures> = Vec::new();
+    let mut groups: OrderedMap<String, Failures> = OrderedMap::default();
     for next in all {
-        let at = *index
-            .entry(without_numbers(next.text))
-            .or_insert(groups.len());
-        let Some(group) = groups.get_mut(at) else {
-            groups.push(next);
-            continue;
-        };
+        let group = groups.entry(without_numbers(next.text));
+        let group = group.or_insert(Failures {
+            text: next.text,
+            stderr: next.stderr,
+            ..Failures::default()
+        });
         group.count += next.count;
         group.places.extend(next.places);
         group.places.truncate(MOST);
@@ -107,8 +105,8 @@ fn grouped<'a>(all: impl Iterator<Item = Failures<'a>>) -> Vec<Failures<'a>> {
             }
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
-    groups
+    groups.sort_by_key(|_, group| Reverse(group.count));
+    groups.into_values().collect()
 }
 
 /// Replaces each run of digits by `0`.

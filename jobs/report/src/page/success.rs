@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::page::chart::{RATES, axis, rate_bar};
 use crate::page::parts::{Cell, clip, heads, name, table};
 use crate::stats::Solved;
-use crate::{JobReport, Rates, Report};
+use crate::{JobReport, OrderedSet, Rates, Report};
 
 pub(super) const NAMES: [&str; 3] = ["success", "Success", "Success by task and policy"];
 
@@ -30,10 +30,8 @@ pub(super) fn section(report: &Report) -> Markup {
         cells
     };
     let tasks = grid.tasks.iter().enumerate();
-    let has_errors = grid
-        .cells
-        .values()
-        .any(|cell| cell.rates.without_errors().is_some());
+    let mut cells = grid.cells.values();
+    let has_errors = cells.any(|jobs| counts(jobs).without_errors().is_some());
     html! {
         p.lead {
             "Solved episodes of all that were found. Bars are rates, lines are 95" (format::THIN) "% Wilson intervals."
@@ -46,7 +44,7 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         }
         (table(["Success by task and policy", "matrix"], &heads, tasks, row))
-        @if grid.others != [0, 0] {
+        @if grid.tasks.len() > MOST_TASKS || grid.policies.len() > MOST_POLICIES {
             p.cut { "The last row and column sum up the rest; report.json has them all." }
         }
     }
@@ -62,14 +60,15 @@ fn label(label: &GridLabel) -> Markup {
     }
 }
 
-fn cell(cell: Option<&GridCell>) -> Cell {
-    let Some(GridCell { rates, jobs }) = cell else {
+fn cell(jobs: Option<&Vec<&JobReport>>) -> Cell {
+    let Some(jobs) = jobs else {
         return Cell::from(html! { span.sr { "not run" } }).class("none");
     };
+    let rates = counts(jobs);
     let cell = Cell::from(html! {
-        (solved(Solved::from(rates), "all"))
+        (solved(Solved::from(&rates), "all"))
         @if let Some(only) = rates.without_errors() { (solved(only, "only")) }
-        @if *jobs > 1 { small { (format::count(*jobs)) " jobs" } }
+        @if jobs.len() > 1 { small { (format::count(jobs.len() as u64)) " jobs" } }
         @if rates.errors > 0 { small.bad { (format::counted(rates.errors, "error", "errors")) } }
         @if rates.missing() > 0 { small.bad { (format::count(rates.missing())) " missing" } }
     });
@@ -99,32 +98,21 @@ const MOST_TASKS: usize = 60;
 /// Maximum number of columns shown one by one.
 const MOST_POLICIES: usize = 8;
 
-/// The episodes of a task under a policy.
-#[derive(Clone, Debug, Default)]
-pub(super) struct GridCell {
-    /// The counts; rates and means are those of no job.
-    pub(super) rates: Rates,
-    /// Number of jobs that were added up.
-    pub(super) jobs: u64,
-}
-
-impl GridCell {
-    fn add(&mut self, rates: &Rates) {
-        let sum = &mut self.rates;
-        sum.expected = match self.jobs {
-            0 => rates.expected,
-            _ => sum.expected.zip(rates.expected).map(|(a, b)| a + b),
-        };
-        sum.episodes += rates.episodes;
-        sum.scored += rates.scored;
-        sum.successes += rates.successes;
-        sum.errors += rates.errors;
-        self.jobs += 1;
+/// Returns the counts of the episodes of all these jobs; without rates and means.
+pub(super) fn counts(jobs: &[&JobReport]) -> Rates {
+    let sum = |of: fn(&Rates) -> u64| jobs.iter().map(|job| of(&job.rates)).sum();
+    Rates {
+        expected: jobs.iter().map(|job| job.rates.expected).sum(),
+        episodes: sum(|rates| rates.episodes),
+        scored: sum(|rates| rates.scored),
+        successes: sum(|rates| rates.successes),
+        errors: sum(|rates| rates.errors),
+        ..Rates::default()
     }
 }
 
 /// The heading of a row or column.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GridLabel {
     /// Environment or policy type, as short as possible.
     pub(super) name: String,
@@ -134,38 +122,31 @@ pub(super) struct GridLabel {
 }
 
 /// The table of tasks by policies.
-#[derive(Debug, Default)]
-pub(super) struct TaskGrid {
-    /// Rows, in the order of the jobs file.
+pub(super) struct TaskGrid<'a> {
+    /// Rows, in the order of the jobs file; those beyond the limit are one.
     pub(super) tasks: Vec<GridLabel>,
-    /// Columns, in the order of the jobs file.
+    /// Columns, in the order of the jobs file; those beyond the limit are one.
     pub(super) policies: Vec<GridLabel>,
-    /// Cells with at least one job, by row and column.
-    pub(super) cells: BTreeMap<(usize, usize), GridCell>,
-    /// Numbers of tasks and of policies that are added up in the last row and column.
-    pub(super) others: [usize; 2],
+    /// The jobs of each cell, by row and column; at least one.
+    pub(super) cells: BTreeMap<(usize, usize), Vec<&'a JobReport>>,
 }
 
-impl TaskGrid {
-    pub(super) fn new(report: &Report) -> Self {
+impl<'a> TaskGrid<'a> {
+    pub(super) fn new(report: &'a Report) -> Self {
         let tasks = LabelNames::tasks(report);
         let policies = LabelNames::new(report.per_job.iter().map(policy), "not started");
-        let mut cells: BTreeMap<(usize, usize), GridCell> = BTreeMap::new();
-        let (mut rows, mut columns) = (Labels::default(), Labels::default());
+        let mut cells: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let (mut rows, mut columns) = (OrderedSet::default(), OrderedSet::default());
         for job in report.jobs_under_control() {
-            let row = rows.place(tasks.task(job)).min(MOST_TASKS);
-            let column = columns
-                .place(policies.label(policy(job)))
-                .min(MOST_POLICIES);
-            cells.entry((row, column)).or_default().add(&job.rates);
+            let (row, _) = rows.insert_full(tasks.task(job));
+            let (column, _) = columns.insert_full(policies.label(policy(job)));
+            let place = (row.min(MOST_TASKS), column.min(MOST_POLICIES));
+            cells.entry(place).or_default().push(job);
         }
-        let (tasks, other_tasks) = rows.first(MOST_TASKS, "tasks");
-        let (policies, other_policies) = columns.first(MOST_POLICIES, "policies");
         Self {
-            tasks,
-            policies,
+            tasks: first(rows, MOST_TASKS, "tasks"),
+            policies: first(columns, MOST_POLICIES, "policies"),
             cells,
-            others: [other_tasks, other_policies],
         }
     }
 }
@@ -229,31 +210,15 @@ impl<'a> LabelNames<'a> {
     }
 }
 
-/// Rows or columns in order of first occurrence.
-#[derive(Default)]
-struct Labels {
-    places: BTreeMap<GridLabel, usize>,
-    all: Vec<GridLabel>,
-}
-
-impl Labels {
-    fn place(&mut self, label: GridLabel) -> usize {
-        *self.places.entry(label).or_insert_with_key(|label| {
-            self.all.push(label.clone());
-            self.all.len() - 1
-        })
+/// Returns the first headings, followed by one for the number of all others.
+fn first(labels: OrderedSet<GridLabel>, most: usize, what: &str) -> Vec<GridLabel> {
+    let others = labels.len().saturating_sub(most);
+    let mut first: Vec<_> = labels.into_iter().take(most).collect();
+    if others > 0 {
+        first.push(GridLabel {
+            name: format!("{others} other {what}"),
+            detail: None,
+        });
     }
-
-    /// Returns the headings of the first entries, followed by one for the number of all others.
-    fn first(mut self, most: usize, what: &str) -> (Vec<GridLabel>, usize) {
-        let others = self.all.len().saturating_sub(most);
-        self.all.truncate(most);
-        if others > 0 {
-            self.all.push(GridLabel {
-                name: format!("{others} other {what}"),
-                detail: None,
-            });
-        }
-        (self.all, others)
-    }
+    first
 }

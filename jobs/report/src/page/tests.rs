@@ -4,7 +4,7 @@ use jobs::format;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::page::success::{GridLabel, TaskGrid};
+use crate::page::success::{GridLabel, TaskGrid, counts};
 use jobs::costs::Costs;
 use jobs::job::{JobIndex, Status};
 use jobs::plan::RunPlan;
@@ -152,7 +152,8 @@ fn grid(jobs: &[[&str; 3]]) -> String {
             ..job(index, environment, "gr00t", rates(1, 2, 0))
         }
     };
-    let grid = TaskGrid::new(&of_jobs(jobs.iter().enumerate().map(of).collect()));
+    let report = of_jobs(jobs.iter().enumerate().map(of).collect());
+    let grid = TaskGrid::new(&report);
     let heads = [&grid.tasks, &grid.policies].map(|labels| {
         let label = |label: &GridLabel| match &label.detail {
             Some(detail) => format!("{detail} of {}", label.name),
@@ -162,7 +163,7 @@ fn grid(jobs: &[[&str; 3]]) -> String {
     });
     let cells = grid.cells.values();
     let cells: Vec<_> = cells
-        .map(|cell| format!("{}/{}", cell.jobs, cell.rates.episodes))
+        .map(|jobs| format!("{}/{}", jobs.len(), counts(jobs).episodes))
         .collect();
     format!("{}: {}", heads.join(" × "), cells.join(" "))
 }
@@ -199,9 +200,10 @@ fn what_is_beyond_the_limits_is_added_up_and_said() {
     });
     let report = of_jobs(jobs.collect());
     let grid = TaskGrid::new(&report);
-    assert_eq!((grid.tasks.len(), grid.policies.len()), (61, 9));
-    assert_eq!(grid.others, [40, 12]);
-    let sum: u64 = grid.cells.values().map(|cell| cell.rates.episodes).sum();
+    let last = [&grid.tasks[60..], &grid.policies[8..]].concat();
+    let others: Vec<_> = last.into_iter().map(|label| label.name).collect();
+    assert_eq!(others, ["40 other tasks", "12 other policies"]);
+    let sum: u64 = grid.cells.values().map(|jobs| counts(jobs).episodes).sum();
     assert_eq!(sum, 2000, "nothing is lost");
     assert!(text(&report).contains("and 500 more, see report.json"));
 }

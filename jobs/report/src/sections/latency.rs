@@ -1,7 +1,6 @@
 //! Computes what the episodes of a job felt of its latency, and the series of jobs that are equal
 //! but for it.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use jobs::episode::FeltLatency;
@@ -9,6 +8,7 @@ use jobs::job::Job;
 use jobs::latency::Delay;
 use jobs::plan::Identity;
 
+use crate::OrderedMap;
 use crate::merged::Merged;
 use crate::schema::{
     JobReport, LatencyMode, LatencyPoint, LatencyReport, LatencySeries, LatencyUnit,
@@ -21,7 +21,7 @@ pub(crate) fn of_job(merged: &Merged, job: &Job) -> io::Result<Option<LatencyRep
         return Ok(None);
     };
     let (mut felt, mut reader) = (FeltLatency::default(), merged.journals.reader());
-    for record in &merged.lines(job.index).episodes {
+    for record in merged.episodes(job.index) {
         if let Some(of_episode) = &merged.episode(&mut reader, record)?.latency {
             felt.merge(of_episode);
         }
@@ -50,18 +50,12 @@ pub(crate) fn series(jobs: &[Job], reports: &[JobReport], seed: u64) -> Vec<Late
     if jobs.iter().all(|job| job.latency.is_none()) {
         return Vec::new();
     }
-    let mut equal: BTreeMap<Vec<(String, String)>, Vec<&JobReport>> = BTreeMap::new();
-    let mut order = Vec::new();
+    let mut equal: OrderedMap<_, Vec<&JobReport>> = OrderedMap::default();
     for (job, report) in jobs.iter().zip(reports) {
         let identity = Identity::of(job, seed).without_latency();
-        let members = equal.entry(identity.clone()).or_default();
-        if members.is_empty() {
-            order.push(identity);
-        }
-        members.push(report);
+        equal.entry(identity).or_default().push(report);
     }
-    let members = order.iter().filter_map(|identity| equal.get(identity));
-    members.filter_map(|members| one_series(members)).collect()
+    equal.values().filter_map(|jobs| one_series(jobs)).collect()
 }
 
 fn one_series(jobs: &[&JobReport]) -> Option<LatencySeries> {
