@@ -16,7 +16,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::hash::RandomState;
 use std::io;
 use std::time::SystemTime;
@@ -30,9 +29,8 @@ use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 
-use crate::sections::rates::{self, EpisodeTally, Policies};
+use crate::sections::rates::{JobEpisodes, Policies, groups, mean_rate};
 use crate::sections::{coverage, latency, left_out, per_job, run, variations};
-use crate::stats::mean;
 
 pub mod certificate;
 pub mod compare;
@@ -54,12 +52,12 @@ pub use journals::Journals;
 pub use merged::{Damage, Merged};
 pub use output::{write, write_merged};
 pub use schema::*;
+
 /// A map in the order in which its keys were first put in.
 type OrderedMap<K, V> = IndexMap<K, V, RandomState>;
 
 /// A set in the order in which its values were first put in.
 type OrderedSet<T> = IndexSet<T, RandomState>;
-
 
 /// The `schema` field of every `report.json` that this version writes.
 const SCHEMA: &str = "rrun/report/1";
@@ -114,39 +112,21 @@ impl Report {
     pub fn of(merged: &Merged, mut context: Context) -> io::Result<Self> {
         let plan = &merged.plan;
         let policies = Policies::of(merged);
-        let tally = |(job, policy): (&Job, &usize)| {
-            EpisodeTally::of(
-                merged.expected(job),
-                *policy,
-                &merged.lines(job.index).episodes,
-            )
-        };
-        let tallies: Vec<_> = plan.jobs.iter().zip(&policies.of_jobs).map(tally).collect();
-        let mut per_job: Vec<_> = plan
-            .jobs
-            .iter()
-            .zip(&tallies)
-            .map(|(job, tally)| per_job::job(merged, job, tally))
-            .collect::<io::Result<_>>()?;
+        let jobs = JobEpisodes::of(merged, &policies);
+        let per_job = jobs.iter().map(|job| per_job::job(merged, job));
+        let mut per_job = per_job.collect::<io::Result<Vec<_>>>()?;
         left_out::name(merged, &mut context, &mut per_job);
-        let variants = merged.variant_jobs();
-        let varied: BTreeSet<usize> = variants.iter().map(|variant| variant.job.index.0).collect();
-        let is_control = |position: &usize| !varied.contains(position);
-        let controls = || {
-            (0..tallies.len())
-                .filter(is_control)
-                .map(|job| &tallies[job])
-        };
+        let controls = || jobs.iter().filter(|job| job.is_control);
         let mut report = Self {
             schema: SCHEMA.to_owned(),
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
             decision: merged.decision().cloned(),
-            per_policy: policies.rates(&tallies, &varied),
-            overall: EpisodeTally::sum(&tallies),
-            controls: EpisodeTally::sum(controls()),
-            mean_task_success_rate: mean(controls().filter_map(EpisodeTally::rate)),
-            per_group: rates::groups(&plan.jobs, &tallies),
+            per_policy: policies.rates(&jobs),
+            overall: Rates::of(&jobs),
+            controls: Rates::of(controls()),
+            mean_task_success_rate: mean_rate(controls()),
+            per_group: groups(&jobs),
             variations: variations::variations(merged, &policies),
             per_latency: latency::series(&plan.jobs, &per_job, plan.seed),
             per_rank: run::ranks(merged),

@@ -54,7 +54,7 @@ impl<'a> EvalInfo<'a> {
         let mut per_task = Vec::new();
         for job in report.per_job.iter().filter(|job| job.rates.scored > 0) {
             let group = groups.entry(&job.environment).or_default();
-            let records = || scored(&merged.lines(job.index).episodes);
+            let records = || scored(merged.episodes(job.index));
             let max_rewards = || records().map(|record| record.max_reward.map(f64::from));
             let metrics = TaskMetrics {
                 sum_rewards: records().map(|record| record.return_).collect(),
@@ -99,10 +99,9 @@ fn aggregate(merged: &Merged, jobs: &[&JobReport]) -> Value {
     let of_all = |total: f64| (n_episodes > 0).then(|| total / n_episodes as f64);
     let returns = jobs.iter().map(|job| &job.rates);
     let returns = returns.filter_map(|rates| Some(rates.mean_return? * rates.scored as f64));
-    let records = jobs
-        .iter()
-        .flat_map(|job| scored(&merged.lines(job.index).episodes));
     let videos: Vec<_> = jobs.iter().flat_map(|job| &job.videos).collect();
+    let jobs = jobs.iter();
+    let records = jobs.flat_map(|job| scored(merged.episodes(job.index)));
     let mut aggregate = json!({
         "avg_sum_reward": of_all(returns.sum()),
         "pc_success": of_all(successes as f64 * 100.0),

@@ -19,7 +19,7 @@ impl Merged {
     /// job in steps are not known beforehand. Time and memory depend on the episodes found, because
     /// a plan may ask for any number.
     pub fn missing_of(&self, job: &Job) -> Numbers {
-        let found = self.lines(job.index).episodes.iter();
+        let found = self.episodes(job.index).iter();
         let wanted = job.selection(self.numbers(job));
         wanted.without(found.map(|record| record.episode))
     }
@@ -33,9 +33,9 @@ impl Merged {
     /// 0.
     fn numbers(&self, job: &Job) -> u64 {
         match (job.status, job.length) {
-            (Status::Pending, Length::Episodes(count)) => self
-                .needed_rounds()
-                .map_or(count, |rounds| rounds.min(count)),
+            (Status::Pending, Length::Episodes(count)) => {
+                count.min(self.needed_rounds().unwrap_or(count))
+            }
             (_, Length::Steps(_)) => 0,
             _ => self.expected(job).unwrap_or(0),
         }
@@ -43,11 +43,8 @@ impl Merged {
 
     /// Returns the episodes of a job that were scored by more than one line.
     pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m> {
-        let again = self
-            .lines(job.index)
-            .episodes
-            .iter()
-            .filter(|record| record.again != Repetition::Once);
+        let records = self.episodes(job.index).iter();
+        let again = records.filter(|record| record.again != Repetition::Once);
         again.map(|record| Duplicate {
             job: job.name.clone(),
             episode: record.episode,
@@ -58,8 +55,8 @@ impl Merged {
     /// Returns all episodes that count, with their jobs.
     fn records(&self) -> impl Iterator<Item = (&Job, &EpisodeRecord)> {
         self.plan.jobs.iter().flat_map(|job| {
-            let records = &self.lines(job.index).episodes;
-            records.iter().map(move |record| (job, record))
+            let records = self.episodes(job.index).iter();
+            records.map(move |record| (job, record))
         })
     }
 }
@@ -95,19 +92,15 @@ fn listed<T>(mut items: impl Iterator<Item = T>) -> (Vec<T>, u64) {
 
 /// Collects the errors of jobs, then of episodes.
 fn failures(merged: &Merged, report: &mut Report) -> io::Result<()> {
-    let (list, count, mut reasons) = (
-        &mut report.failures,
-        &mut report.failures_count,
-        HashMap::new(),
-    );
+    let (list, count) = (&mut report.failures, &mut report.failures_count);
+    let mut reasons = HashMap::new();
     let mut add = |failure: FailureReport| {
         *count += 1;
         // If there are very many different reasons, the remaining ones are counted as one.
-        let is_new = !reasons.contains_key(&failure.reason);
-        let reason = if is_new && reasons.len() >= LISTED {
-            "other reasons".to_owned()
-        } else {
-            failure.reason.clone()
+        let is_listed = reasons.contains_key(&failure.reason) || reasons.len() < LISTED;
+        let reason = match is_listed {
+            true => failure.reason.clone(),
+            false => "other reasons".to_owned(),
         };
         *reasons.entry(reason).or_default() += 1;
         if list.len() < LISTED {
@@ -115,20 +108,18 @@ fn failures(merged: &Merged, report: &mut Report) -> io::Result<()> {
         }
     };
     for (job, report) in merged.plan.jobs.iter().zip(&report.per_job) {
-        if let Some(reason) = report.error.clone() {
-            let standing = merged.standing(job.index);
-            let rank = standing
-                .iter()
-                .find(|end| end.error.is_some())
-                .map(|end| end.rank);
-            add(FailureReport {
-                job: job.name.clone(),
-                episode: None,
-                rank,
-                reason,
-                log: report.log.clone(),
-            });
-        }
+        let Some(reason) = report.error.clone() else {
+            continue;
+        };
+        let standing = merged.standing(job.index);
+        let failed = standing.iter().find(|end| end.error.is_some());
+        add(FailureReport {
+            job: job.name.clone(),
+            episode: None,
+            rank: failed.map(|end| end.rank),
+            reason,
+            log: report.log.clone(),
+        });
     }
     let mut reader = merged.journals.reader();
     for (job, record) in merged.records().filter(|(_, record)| !record.is_scored()) {
@@ -136,13 +127,8 @@ fn failures(merged: &Merged, report: &mut Report) -> io::Result<()> {
             continue;
         };
         let rank = record.rank as usize;
-        let ends = merged
-            .lines(job.index)
-            .ends
-            .iter()
-            .rev()
-            .filter(|end| end.rank == rank);
-        let log = ends.filter_map(|end| end.log.clone()).next();
+        let mut ends = merged.lines(job.index).ends.iter().rev();
+        let log = ends.find_map(|end| end.log.clone().filter(|_| end.rank == rank));
         add(FailureReport {
             job: job.name.clone(),
             episode: Some(record.episode),
@@ -164,11 +150,8 @@ fn failures(merged: &Merged, report: &mut Report) -> io::Result<()> {
 fn unsolved(merged: &Merged, report: &mut Report) -> io::Result<()> {
     let mut reader = merged.journals.reader();
     for job in &merged.plan.jobs {
-        let of_job = merged
-            .lines(job.index)
-            .episodes
-            .iter()
-            .filter(|record| record.is_scored() && !record.is_solved());
+        let records = merged.episodes(job.index).iter();
+        let of_job = records.filter(|record| record.is_scored() && !record.is_solved());
         report.unsolved_count += of_job.clone().count() as u64;
         let room = LISTED - report.unsolved.len();
         for record in of_job.take(UNSOLVED_OF_A_JOB.min(room)) {

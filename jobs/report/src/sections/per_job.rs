@@ -13,14 +13,14 @@ use crate::merged::lives::{Events, busy, busy_share};
 use crate::merged::record::{EpisodeRecord, Name};
 use crate::schema::{JobReport, Rates};
 use crate::sections::latency;
-use crate::sections::rates::EpisodeTally;
+use crate::sections::rates::JobEpisodes;
 
 /// Returns the report of one job.
-pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> io::Result<JobReport> {
-    let lines = merged.lines(job.index);
-    let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
+pub(crate) fn job(merged: &Merged, of: &JobEpisodes) -> io::Result<JobReport> {
+    let (job, episodes, lines) = (of.job, of.records, merged.lines(of.job.index));
+    let (starts, ends) = (&lines.starts, &lines.ends);
     let standing = merged.standing(job.index);
-    let rates = tally.rates();
+    let rates = Rates::of([of]);
     let costs: Costs = ends.iter().map(|end| &end.costs).collect();
     let wall_s = by_rank(job, ends, |end| end.rank, |end| end.wall_s);
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
@@ -49,10 +49,7 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> io::Resul
         error: failed.and_then(|end| end.error.clone()),
         attempts: by_rank(job, starts, |start| start.rank, |_| 1.0) as u64,
         log: failed.and_then(|end| end.log.clone()),
-        settings: starts
-            .last()
-            .map(|start| start.settings.clone())
-            .unwrap_or_default(),
+        settings: merged.settings_of(job).last().cloned().unwrap_or_default(),
         metrics: metrics(merged, job, &rates)?,
         rates,
         latency: latency::of_job(merged, job)?,
@@ -96,21 +93,14 @@ fn names(
     episodes: &[EpisodeRecord],
     file: fn(&EpisodeRecord) -> Option<Name>,
 ) -> Vec<String> {
-    let numbers: BTreeSet<Name> = episodes.iter().filter_map(file).collect();
-    let mut names: Vec<_> = numbers
-        .into_iter()
-        .map(|name| merged.name(name).to_owned())
-        .collect();
-    names.sort();
-    names
+    let names = distinct(episodes.iter().filter_map(file)).into_iter();
+    distinct(names.map(|name| merged.name(name).to_owned()))
 }
 
 fn instruction(merged: &Merged, episodes: &[EpisodeRecord]) -> Option<String> {
     let first = episodes.first()?.instruction;
-    episodes
-        .iter()
-        .all(|record| record.instruction == first)
-        .then(|| merged.name(first).to_owned())
+    let are_equal = episodes.iter().all(|record| record.instruction == first);
+    are_equal.then(|| merged.name(first).to_owned())
 }
 
 /// Returns the distinct values in ascending order.
@@ -131,15 +121,11 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
             is_there && (rates.episodes > 0 || !standing.is_empty())
         }
     };
-    let failed = || {
-        standing
-            .iter()
-            .any(|end| end.error.is_some() && !end.retried)
-    };
+    let has_failed = |end: &&JobEnd| end.error.is_some() && !end.retried;
     match job.length {
         // No matter which ranks ran the episodes, or how earlier attempts ended.
         Length::Episodes(_) if is_whole && rates.errors == 0 => Status::Completed,
-        _ if failed() => Status::Failed,
+        _ if standing.iter().any(has_failed) => Status::Failed,
         _ if is_whole => Status::Completed,
         _ if !merged.lines(job.index).starts.is_empty() => Status::Running,
         _ => Status::Pending,
@@ -153,7 +139,7 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
 fn metrics(merged: &Merged, job: &Job, rates: &Rates) -> io::Result<BTreeMap<String, f64>> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let mut reader = merged.journals.reader();
-    let episodes = merged.lines(job.index).episodes.iter();
+    let episodes = merged.episodes(job.index).iter();
     for record in episodes.filter(|record| record.is_scored()) {
         let episode = merged.episode(&mut reader, record)?;
         if episode.metrics.is_empty() && sums.is_empty() {
@@ -164,11 +150,9 @@ fn metrics(merged: &Merged, job: &Job, rates: &Rates) -> io::Result<BTreeMap<Str
             (*sum, *count) = (*sum + value, *count + 1.0);
         }
     }
-    let means = sums.into_iter();
-    let mut metrics: BTreeMap<_, _> = means
-        .map(|(name, (sum, count))| (name, sum / count))
-        .collect();
+    let theirs = sums.into_iter();
+    let theirs = theirs.map(|(name, (sum, count))| (name, sum / count));
     let ours = rates.metrics().into_iter();
-    metrics.extend(ours.map(|(name, value)| (name.to_owned(), value)));
-    Ok(metrics)
+    let ours = ours.map(|(name, value)| (name.to_owned(), value));
+    Ok(theirs.chain(ours).collect())
 }

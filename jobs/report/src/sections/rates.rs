@@ -9,115 +9,100 @@ use std::collections::{BTreeMap, BTreeSet};
 use jobs::job::Job;
 use jobs::tree;
 
+use crate::OrderedSet;
 use crate::merged::Merged;
 use crate::merged::record::EpisodeRecord;
 use crate::schema::{GroupReport, PolicyRates, Rates, Report};
 use crate::stats::{Solved, mean};
 
-/// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct EpisodeTally {
-    /// Number of expected episodes; `None` if it is unknown for any part of the set.
-    pub(crate) expected: Option<u64>,
-    /// The policies of the episodes, by number.
-    policies: BTreeSet<usize>,
-    episodes: u64,
-    scored: u64,
-    successes: u64,
-    /// Number of episodes that report whether they were solved after their last step.
-    told_at_end: u64,
-    solved_at_end: u64,
-    returns: f64,
-    /// Number of scored episodes with a largest reward.
-    rewarded: u64,
-    max_rewards: f64,
-    lengths: u64,
-    out_of_bounds: u64,
+/// The episodes of a job that count.
+pub(crate) struct JobEpisodes<'a> {
+    pub(crate) job: &'a Job,
+    /// Number of its policy.
+    policy: usize,
+    /// Whether the job is under control: no variant of another one.
+    pub(crate) is_control: bool,
+    /// Number of expected episodes, if it is known.
+    expected: Option<u64>,
+    pub(crate) records: &'a [EpisodeRecord],
+    /// The share of solved episodes; `None` without an episode.
+    rate: Option<f64>,
 }
 
-impl EpisodeTally {
-    /// Creates a tally without episodes.
-    pub(crate) fn new(expected: Option<u64>) -> Self {
-        Self {
-            expected,
-            ..Self::default()
-        }
+impl<'a> JobEpisodes<'a> {
+    /// Returns those of all jobs of a plan, in its order.
+    pub(crate) fn of(merged: &'a Merged, policies: &Policies) -> Vec<Self> {
+        let variants = merged.variant_jobs();
+        let variants: BTreeSet<_> = variants.iter().map(|variant| variant.job.index).collect();
+        let of_job = |(job, policy): (&'a Job, &usize)| {
+            let records = merged.episodes(job.index);
+            let outcomes = records.iter().map(|record| Some(record.outcome?.solved));
+            Self {
+                job,
+                policy: *policy,
+                is_control: !variants.contains(&job.index),
+                expected: merged.expected(job),
+                records,
+                rate: Solved::of(outcomes).rate(),
+            }
+        };
+        let jobs = merged.plan.jobs.iter();
+        jobs.zip(&policies.of_jobs).map(of_job).collect()
     }
+}
 
-    /// Tallies episodes of one policy.
-    pub(crate) fn of(expected: Option<u64>, policy: usize, records: &[EpisodeRecord]) -> Self {
-        let mut tally = Self::new(expected);
-        tally.policies.extend(records.first().map(|_| policy));
-        for record in records {
-            tally.episodes += 1;
-            tally.out_of_bounds += u64::from(record.out_of_bounds);
-            let Some(scored) = record.outcome else {
-                continue;
-            };
-            tally.scored += 1;
-            tally.successes += u64::from(scored.solved);
-            tally.told_at_end += u64::from(scored.solved_at_end.is_some());
-            tally.solved_at_end += u64::from(scored.solved_at_end == Some(true));
-            tally.returns += record.return_;
-            tally.rewarded += u64::from(record.max_reward.is_some());
-            tally.max_rewards += record.max_reward.map_or(0.0, f64::from);
-            tally.lengths += u64::from(record.length);
-        }
-        tally
-    }
-
-    /// Adds another tally.
-    fn add(&mut self, other: &Self) {
-        self.expected = self.expected.zip(other.expected).map(|(a, b)| a + b);
-        self.policies.extend(&other.policies);
-        self.episodes += other.episodes;
-        self.scored += other.scored;
-        self.successes += other.successes;
-        self.told_at_end += other.told_at_end;
-        self.solved_at_end += other.solved_at_end;
-        self.returns += other.returns;
-        self.rewarded += other.rewarded;
-        self.max_rewards += other.max_rewards;
-        self.lengths += other.lengths;
-        self.out_of_bounds += other.out_of_bounds;
-    }
-
-    /// Returns the share of solved episodes; `None` without an episode.
-    pub(crate) fn rate(&self) -> Option<f64> {
-        Solved::new(self.successes, self.episodes).rate()
-    }
-
-    /// Returns the rates of all of these sets together.
-    pub(crate) fn sum<'a>(tallies: impl IntoIterator<Item = &'a Self>) -> Rates {
-        let mut sum = Self::new(Some(0));
-        tallies.into_iter().for_each(|tally| sum.add(tally));
-        sum.rates()
-    }
-
-    pub(crate) fn rates(&self) -> Rates {
-        let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
-        let successes = self.successes as f64;
-        Rates {
-            expected: self.expected,
-            policies: self.policies.len() as u64,
-            episodes: self.episodes,
-            scored: self.scored,
-            successes: self.successes,
-            errors: self.episodes - self.scored,
-            success_rate: share(successes, self.episodes),
-            wilson95: Solved::new(self.successes, self.episodes).wilson95(),
-            completion_only_rate: share(successes, self.scored),
-            completion_only_wilson95: Solved::new(self.successes, self.scored).wilson95(),
-            success_at_end: share(self.solved_at_end as f64, self.told_at_end),
-            mean_return: share(self.returns, self.scored),
-            actions_out_of_bounds: self.out_of_bounds,
-            mean_max_reward: share(self.max_rewards, self.rewarded),
-            mean_length: share(self.lengths as f64, self.scored),
-        }
-    }
+/// Returns the unweighted mean of the rates of jobs.
+pub(crate) fn mean_rate<'a>(jobs: impl IntoIterator<Item = &'a JobEpisodes<'a>>) -> Option<f64> {
+    mean(jobs.into_iter().filter_map(|job| job.rate))
 }
 
 impl Rates {
+    /// Returns the counts and rates of all episodes of these jobs together.
+    pub(crate) fn of<'a>(jobs: impl IntoIterator<Item = &'a JobEpisodes<'a>>) -> Self {
+        let mut rates = Self {
+            expected: Some(0),
+            ..Self::default()
+        };
+        let mut policies = BTreeSet::new();
+        let (mut told_at_end, mut solved_at_end, mut rewarded, mut lengths) = (0, 0, 0, 0);
+        let (mut returns, mut max_rewards) = (0.0, 0.0);
+        for job in jobs {
+            rates.expected = rates.expected.zip(job.expected).map(|(a, b)| a + b);
+            policies.extend(job.records.first().map(|_| job.policy));
+            rates.episodes += job.records.len() as u64;
+            for record in job.records {
+                rates.actions_out_of_bounds += u64::from(record.out_of_bounds);
+                let Some(scored) = record.outcome else {
+                    continue;
+                };
+                rates.scored += 1;
+                rates.successes += u64::from(scored.solved);
+                told_at_end += u64::from(scored.solved_at_end.is_some());
+                solved_at_end += u64::from(scored.solved_at_end == Some(true));
+                returns += record.return_;
+                rewarded += u64::from(record.max_reward.is_some());
+                max_rewards += record.max_reward.map_or(0.0, f64::from);
+                lengths += u64::from(record.length);
+            }
+        }
+        let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
+        let [all, completed] =
+            [rates.episodes, rates.scored].map(|of| Solved::new(rates.successes, of));
+        Self {
+            policies: policies.len() as u64,
+            errors: rates.episodes - rates.scored,
+            success_rate: all.rate(),
+            wilson95: all.wilson95(),
+            completion_only_rate: completed.rate(),
+            completion_only_wilson95: completed.wilson95(),
+            success_at_end: share(solved_at_end as f64, told_at_end),
+            mean_return: share(returns, rates.scored),
+            mean_max_reward: share(max_rewards, rewarded),
+            mean_length: share(lengths as f64, rates.scored),
+            ..rates
+        }
+    }
+
     /// Returns the metrics under Arena's names: rates only if there are episodes, and those about
     /// errors only if there are errors.
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
@@ -133,9 +118,8 @@ impl Rates {
 
     /// Returns the number of expected episodes that were not found.
     pub(crate) fn missing(&self) -> u64 {
-        self.expected
-            .unwrap_or_default()
-            .saturating_sub(self.episodes)
+        let expected = self.expected.unwrap_or_default();
+        expected.saturating_sub(self.episodes)
     }
 
     /// Returns how many of the episodes without an error were solved; `None` if they are all of the
@@ -148,7 +132,7 @@ impl Rates {
 /// Assigns the jobs of a plan to policies.
 pub(crate) struct Policies<'a> {
     /// Type and path of each policy, in the order of the jobs file.
-    policies: Vec<(&'a str, Option<&'a str>)>,
+    policies: OrderedSet<(&'a str, Option<&'a str>)>,
     /// For each job of the plan, the index of its policy in that list.
     pub(crate) of_jobs: Vec<usize>,
 }
@@ -156,36 +140,25 @@ pub(crate) struct Policies<'a> {
 impl<'a> Policies<'a> {
     pub(crate) fn of(merged: &'a Merged) -> Self {
         // The path is the one that the rank reported; a job that has not begun has none.
-        let keys: Vec<_> = merged
-            .plan
-            .jobs
-            .iter()
-            .map(|job| {
-                let settings = merged.settings_of(job).last();
-                let path = settings.and_then(|settings| settings.get("policy_path")?.as_str());
-                (job.policy_type.as_str(), path)
-            })
-            .collect();
+        let key = |job: &'a Job| {
+            let settings = merged.settings_of(job).last();
+            let path = settings.and_then(|settings| settings.get("policy_path")?.as_str());
+            (job.policy_type.as_str(), path)
+        };
+        let keys: Vec<_> = merged.plan.jobs.iter().map(key).collect();
         let mut paths: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        keys.iter()
-            .for_each(|(policy, path)| paths.entry(policy).or_default().extend(*path));
-        let only = |policy: &str| {
-            paths[policy]
-                .first()
-                .copied()
-                .filter(|_| paths[policy].len() == 1)
+        for (policy, path) in &keys {
+            paths.entry(policy).or_default().extend(*path);
+        }
+        let mut policies = OrderedSet::default();
+        let number = |(policy, path): (&'a str, Option<&'a str>)| {
+            let path = path.or_else(|| only(&paths[policy]));
+            policies.insert_full((policy, path)).0
         };
-        let mut policies = Vec::new();
-        let mut numbers = BTreeMap::new();
-        let mut number = |(policy, path): (&'a str, Option<&'a str>)| {
-            let key = (policy, path.or_else(|| only(policy)));
-            *numbers.entry(key).or_insert_with(|| {
-                policies.push(key);
-                policies.len() - 1
-            })
-        };
-        let of_jobs = keys.into_iter().map(&mut number).collect();
-        Self { policies, of_jobs }
+        Self {
+            of_jobs: keys.into_iter().map(number).collect(),
+            policies,
+        }
     }
 
     /// Returns type and path of a policy.
@@ -193,24 +166,18 @@ impl<'a> Policies<'a> {
         self.policies[number]
     }
 
-    /// Returns one entry for each policy; `tallies` are those of the jobs, in order, of which those
-    /// at `varied` are variants.
-    pub(crate) fn rates(
-        &self,
-        tallies: &[EpisodeTally],
-        varied: &BTreeSet<usize>,
-    ) -> Vec<PolicyRates> {
+    /// Returns one entry for each policy, over its `jobs` under control.
+    pub(crate) fn rates(&self, jobs: &[JobEpisodes]) -> Vec<PolicyRates> {
         let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
-            let is_own = |job: &usize| self.of_jobs[*job] == number && !varied.contains(job);
-            let jobs = || (0..tallies.len()).filter(is_own).map(|job| &tallies[job]);
-            let rates = || jobs().filter_map(EpisodeTally::rate);
+            let is_own = |job: &&JobEpisodes| job.policy == number && job.is_control;
+            let own: Vec<_> = jobs.iter().filter(is_own).collect();
             PolicyRates {
                 policy_type: (*policy).to_owned(),
                 path: path.map(str::to_owned),
-                jobs: jobs().count() as u64,
-                rated_jobs: rates().count() as u64,
-                mean_task_success_rate: mean(rates()),
-                rates: EpisodeTally::sum(jobs()),
+                jobs: own.len() as u64,
+                rated_jobs: own.iter().filter(|job| job.rate.is_some()).count() as u64,
+                mean_task_success_rate: mean_rate(own.iter().copied()),
+                rates: Rates::of(own),
             }
         };
         self.policies.iter().enumerate().map(rates).collect()
@@ -228,36 +195,34 @@ impl Report {
     /// Returns the display name of a policy: its type, followed by its path if several policies
     /// have that type.
     pub fn policy_name(&self, policy: &PolicyRates) -> String {
-        let is_ambiguous = self
-            .per_policy
-            .iter()
-            .filter(|other| other.policy_type == policy.policy_type)
-            .count()
-            > 1;
+        let policies = self.per_policy.iter();
+        let of_type = policies.filter(|other| other.policy_type == policy.policy_type);
         match &policy.path {
-            Some(path) if is_ambiguous => format!("{} {path}", policy.policy_type),
+            Some(path) if of_type.count() > 1 => format!("{} {path}", policy.policy_type),
             _ => policy.policy_type.clone(),
         }
     }
 }
 
-/// Returns one entry for each value of each property; `tallies` are those of the jobs, in order.
-pub(crate) fn groups(jobs: &[Job], tallies: &[EpisodeTally]) -> Vec<GroupReport> {
-    let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
-    for (index, job) in jobs.iter().enumerate() {
-        properties(job)
-            .into_iter()
-            .for_each(|property| groups.entry(property).or_default().push(index));
-    }
-    let report = |((by, value), members): ((String, String), Vec<usize>)| {
-        let tallies = || members.iter().map(|index| &tallies[*index]);
-        GroupReport {
-            by,
-            value,
-            jobs: members.len() as u64,
-            mean_task_success_rate: mean(tallies().filter_map(EpisodeTally::rate)),
-            rates: EpisodeTally::sum(tallies()),
+/// Returns the only one of these names; `None` if there are several.
+pub(crate) fn only<'a>(names: &BTreeSet<&'a str>) -> Option<&'a str> {
+    names.first().copied().filter(|_| names.len() == 1)
+}
+
+/// Returns one entry for each value of each property.
+pub(crate) fn groups(jobs: &[JobEpisodes]) -> Vec<GroupReport> {
+    let mut groups: BTreeMap<_, Vec<&JobEpisodes>> = BTreeMap::new();
+    for job in jobs {
+        for property in properties(job.job) {
+            groups.entry(property).or_default().push(job);
         }
+    }
+    let report = |((by, value), jobs): (_, Vec<&JobEpisodes>)| GroupReport {
+        by,
+        value,
+        jobs: jobs.len() as u64,
+        mean_task_success_rate: mean_rate(jobs.iter().copied()),
+        rates: Rates::of(jobs),
     };
     groups.into_iter().map(report).collect()
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::job::JobIndex;
-use jobs::journal::RankStart;
+use jobs::journal::{PolicyFiles, RankStart};
 use jobs::plan::RunPlan;
 use jobs::time::Moment;
 use serde_json::Value;
@@ -95,34 +95,27 @@ pub(crate) fn run_of(journal: &str) -> Option<&str> {
 pub(crate) fn versions<'a>(
     starts: impl Iterator<Item = &'a RankStart>,
 ) -> BTreeMap<String, Vec<String>> {
-    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, version) in starts.flat_map(|start| &start.versions) {
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, version) in distinct(starts.flat_map(|start| &start.versions)) {
         versions
             .entry(name.clone())
             .or_default()
-            .insert(version.clone());
+            .push(version.clone());
     }
     versions
-        .into_iter()
-        .map(|(name, found)| (name, found.into_iter().collect()))
-        .collect()
 }
 
 /// Returns what was asked for, and the settings in effect.
 pub(crate) fn config(merged: &Merged, jobs: &[JobReport]) -> ConfigReport {
     let plan = &merged.plan;
-    let starts = merged.starts();
+    let rules = merged.starts().map(|start| start.device_reason.clone());
     ConfigReport {
         jobs_file: plan.jobs_file.clone(),
         sha256: plan.jobs_sha256.clone(),
         seed: plan.seed,
         world_size_at_start: plan.world_size,
         policies: policies(merged, jobs),
-        device_rules: distinct(
-            starts
-                .map(|start| start.device_reason.clone())
-                .filter(|reason| !reason.is_empty()),
-        ),
+        device_rules: distinct(rules.filter(|rule| !rule.is_empty())),
         settings: common(jobs),
     }
 }
@@ -132,16 +125,14 @@ fn policies(merged: &Merged, jobs: &[JobReport]) -> Vec<PolicyReport> {
         job.settings.get("policy_path").and_then(Value::as_str) == Some(path)
     };
     let dtype = |job: &JobReport| Some(job.settings.get("dtype")?.as_str()?.to_owned());
-    distinct(merged.policies().iter().map(|files| {
+    let report = |files: &PolicyFiles| {
+        let own = jobs.iter().filter(|job| of(job, &files.path));
         PolicyReport {
             files: files.into(),
-            dtypes: distinct(
-                jobs.iter()
-                    .filter(|job| of(job, &files.path))
-                    .filter_map(dtype),
-            ),
+            dtypes: distinct(own.filter_map(dtype)),
         }
-    }))
+    };
+    distinct(merged.policies().iter().map(report))
 }
 
 /// Returns the settings that all jobs which were begun have in common.
@@ -160,7 +151,7 @@ fn common(jobs: &[JobReport]) -> BTreeMap<String, Value> {
 pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
     let mut ran = vec![(0, BTreeSet::new()); merged.state.events.len()];
     for job in &merged.plan.jobs {
-        for record in &merged.lines(job.index).episodes {
+        for record in merged.episodes(job.index) {
             let (episodes, jobs) = &mut ran[record.place.source as usize];
             *episodes += 1;
             jobs.insert(job.index);

@@ -8,9 +8,10 @@ use jobs::job::{Job, JobIndex, Variant};
 use crate::merged::Merged;
 use crate::merged::record::EpisodeRecord;
 use crate::schema::{JobReport, Report, VariationReport, VariationScope};
-use crate::sections::rates::Policies;
+use crate::sections::rates::{Policies, only};
 use crate::stats::matched::{self, MatchedSet};
 use crate::stats::paired::{PairCounts, mean_difference};
+use crate::{OrderedMap, OrderedSet};
 
 /// What is added up in one entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,21 +45,16 @@ struct SetTally {
 /// Returns an entry for each variant of a job, for each variant by name, and for each group.
 pub(crate) fn variations(merged: &Merged, policies: &Policies) -> Vec<VariationReport> {
     let variants = merged.variant_jobs();
-    let mut places: HashMap<EntryKey, usize> = HashMap::new();
-    let mut entries: Vec<(EntryKey, EntryTally)> = Vec::new();
+    let mut entries: OrderedMap<EntryKey, EntryTally> = OrderedMap::default();
     for variant in &variants {
         let pairs = merged.pairs_of(variant);
         for key in keys(variant, policies) {
-            let place = *places.entry(key.clone()).or_insert_with(|| {
-                entries.push((key, EntryTally::default()));
-                entries.len() - 1
-            });
-            entries[place].1.add(variant, &pairs);
+            entries.entry(key).or_default().add(variant, &pairs);
         }
     }
     // Entries of one kind stay in the order of the jobs file.
-    entries.sort_by_key(|(key, _)| key.by);
-    let report = |(key, tally): &(EntryKey, EntryTally)| tally.report(key, policies);
+    entries.sort_by_key(|key, _| key.by);
+    let report = |(key, tally): (&EntryKey, &EntryTally)| tally.report(key, policies);
     entries.iter().map(report).collect()
 }
 
@@ -78,26 +74,22 @@ fn keys<'a>(variant: &VariantJob<'a>, policies: &Policies) -> Vec<EntryKey<'a>> 
 }
 
 impl<'a> EntryTally<'a> {
-    fn add(&mut self, variant: &VariantJob<'a>, pairs: &[EpisodePair]) {
-        self.controls.insert(&variant.control.name);
-        self.variants.insert(&variant.variant.name);
-        self.groups.extend(variant.groups());
-        for EpisodePair {
-            control,
-            variant: varied,
-        } in pairs
-        {
-            let (Some(before), Some(after)) = (control.outcome, varied.outcome) else {
+    fn add(&mut self, job: &VariantJob<'a>, pairs: &[EpisodePair]) {
+        self.controls.insert(&job.control.name);
+        self.variants.insert(&job.variant.name);
+        self.groups.extend(job.groups());
+        for EpisodePair { control, variant } in pairs {
+            let (Some(before), Some(after)) = (control.outcome, variant.outcome) else {
                 continue;
             };
             self.counts.add(before.solved, after.solved);
-            let key = (variant.control.index, control.episode);
+            let key = (job.control.index, control.episode);
             let set = self.sets.entry(key).or_default();
             set.outcomes.control = before.solved;
             set.outcomes.variants += 1;
             set.outcomes.solved += u64::from(after.solved);
-            set.returns += varied.return_ - control.return_;
-            set.lengths += f64::from(varied.length) - f64::from(control.length);
+            set.returns += variant.return_ - control.return_;
+            set.lengths += f64::from(variant.length) - f64::from(control.length);
         }
     }
 
@@ -114,8 +106,8 @@ impl<'a> EntryTally<'a> {
         VariationReport {
             by: key.by,
             name: key.name.to_owned(),
-            control: only(&self.controls),
-            variant: only(&self.variants),
+            control: only(&self.controls).map(str::to_owned),
+            variant: only(&self.variants).map(str::to_owned),
             groups: match key.by {
                 VariationScope::Group => vec![key.name.to_owned()],
                 _ => self.groups.iter().copied().map(str::to_owned).collect(),
@@ -143,12 +135,6 @@ impl<'a> EntryTally<'a> {
     }
 }
 
-/// Returns the name, if there is only one.
-fn only(names: &BTreeSet<&str>) -> Option<String> {
-    let first = names.first().filter(|_| names.len() == 1)?;
-    Some((*first).to_owned())
-}
-
 impl VariationReport {
     /// Returns type and path of its policy.
     pub(crate) fn policy(&self) -> (&str, Option<&str>) {
@@ -174,13 +160,8 @@ impl Report {
 
     /// Returns the policies that have variants, by type and path, in the order of the jobs file.
     pub(crate) fn varied_policies(&self) -> Vec<(&str, Option<&str>)> {
-        let mut policies = Vec::new();
-        for entry in &self.variations {
-            if !policies.contains(&entry.policy()) {
-                policies.push(entry.policy());
-            }
-        }
-        policies
+        let policies = self.variations.iter().map(VariationReport::policy);
+        policies.collect::<OrderedSet<_>>().into_iter().collect()
     }
 }
 
@@ -225,8 +206,8 @@ impl Merged {
 
     /// Returns the episodes that both a variant and its control have, in order of number.
     pub(crate) fn pairs_of(&self, variant: &VariantJob) -> Vec<EpisodePair<'_>> {
-        let controls = &self.lines(variant.control.index).episodes;
-        let variants = &self.lines(variant.job.index).episodes;
+        let controls = self.episodes(variant.control.index);
+        let variants = self.episodes(variant.job.index);
         let pair = |variant| {
             let number = |record: &EpisodeRecord| record.episode;
             let at = controls.binary_search_by_key(&number(variant), number);
