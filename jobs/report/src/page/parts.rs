@@ -2,6 +2,7 @@
 
 use jobs::format;
 use maud::{Markup, PreEscaped, Render, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Maximum number of rows of a table; the rest is counted.
 pub(crate) const MOST_ROWS: usize = 500;
@@ -150,20 +151,21 @@ pub(crate) fn title(name: &str) -> Markup {
     let parts = clipped.split_inclusive(['_', '-', '/']);
     html! { @for part in parts { (part) (PreEscaped("<wbr>")) } }
 }
+
+/// What stays as it is in a path.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
+
 /// Returns a path of a journal, relative to the run folder or absolute, as a reference that can
 /// only lead to a file: it has no scheme, no host, and nothing that begins a query or a fragment.
 pub(crate) fn href(path: &str) -> String {
     let start = if path.starts_with('/') { "/" } else { "./" };
-    let mut text = String::from(start);
-    for byte in path.trim_start_matches('/').bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(byte))
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+    let path = utf8_percent_encode(path.trim_start_matches('/'), PLAIN);
+    format!("{start}{path}")
 }
 
 /// Returns the text after the last slash.
