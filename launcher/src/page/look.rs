@@ -14,7 +14,7 @@ use jobs::time::{Moment, now, rfc3339};
 use report::Report;
 use report::live::LiveRun;
 use report::page::Zone;
-use report::page::live::{HangNote, LiveExtras, fragments, moving};
+use report::page::live::{LiveExtras, fragments, moving};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -151,13 +151,9 @@ fn extras(
         .jobs
         .iter()
         .filter(|job| commands.skip.contains(&job.index));
-    let hangs = hangs.iter().rev().map(|(number, text)| HangNote {
-        number: *number,
-        text: text.clone(),
-    });
     LiveExtras {
         pictures,
-        hangs: hangs.collect(),
+        hangs: hangs.clone(),
         has_buttons: page.has_buttons,
         is_stopping: commands.stop,
         skipped: skipped.map(|job| job.name.clone()).collect(),

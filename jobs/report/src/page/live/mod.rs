@@ -8,7 +8,7 @@
 //! A fragment is the HTML of one element with an id. An empty one hides its element. The page loads
 //! nothing but what its server has: events, pictures, films, hang reports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::format;
 use maud::{Markup, PreEscaped, html};
@@ -39,23 +39,14 @@ const MOST_HANGS: usize = 8;
 pub struct LiveExtras {
     /// Environments with a picture, as rank and index.
     pub pictures: BTreeSet<(usize, usize)>,
-    /// The hang reports, the last one first.
-    pub hangs: Vec<HangNote>,
+    /// The first lines of the launcher's hang reports, by number.
+    pub hangs: BTreeMap<u64, String>,
     /// Whether there are buttons: only clients with the token see the page.
     pub has_buttons: bool,
     /// Whether the ranks were told to begin no more episodes.
     pub is_stopping: bool,
     /// Names of jobs of which the ranks were told to begin no more episodes.
     pub skipped: BTreeSet<String>,
-}
-
-/// A hang report of the launcher.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HangNote {
-    /// Its number.
-    pub number: u64,
-    /// Its first lines.
-    pub text: String,
 }
 
 /// Returns all fragments of the page, in its order.
@@ -76,7 +67,7 @@ pub fn moving(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragment
 }
 
 /// Shows the launcher's reports of ranks that hang; returns nothing if there are none.
-fn hangs(hangs: &[HangNote]) -> Markup {
+fn hangs(hangs: &BTreeMap<u64, String>) -> Markup {
     // The first line that says something.
     let title = |text: &str| {
         let line = text.lines().find(|line| !line.trim().is_empty());
@@ -88,7 +79,7 @@ fn hangs(hangs: &[HangNote]) -> Markup {
                 (format::counted(hangs.len() as u64, "report", "reports"))
                 " of ranks that were silent, or on request; the last one first."
             }
-            @for HangNote { number, text } in hangs.iter().take(MOST_HANGS) {
+            @for (number, text) in hangs.iter().rev().take(MOST_HANGS) {
                 details.hang data-key=(number) {
                     summary { "Report " (number) ": " (title(text)) }
                     pre { (text) }

@@ -90,13 +90,10 @@ fn head_and_environments_are_those_of_the_run_as_it_is_now() {
 
 #[test]
 fn hang_reports_are_text() {
-    let note = HangNote {
-        number: 2,
-        text: "<b>rank 0</b> & co".to_owned(),
-    };
-    let html = hangs(&[note]).into_string();
+    let note = (2, "<b>rank 0</b> & co".to_owned());
+    let html = hangs(&[note].into()).into_string();
     assert!(html.contains("&lt;b&gt;rank 0&lt;/b&gt; &amp; co") && html.contains("./hang/2"));
-    assert_eq!(hangs(&[]).into_string(), "");
+    assert_eq!(hangs(&BTreeMap::new()).into_string(), "");
 }
 
 #[test]
