@@ -132,23 +132,19 @@ fn ranks(view: &LiveView) -> Vec<[String; 6]> {
     let ranks = view.activity.ranks().map(|(rank, activity)| {
         let (class, now) = view.rank_state(rank, activity);
         let found = view.report.per_rank.iter().find(|found| found.rank == rank);
+        let busy = found.and_then(RankReport::busy);
         let row = [
             rank.to_string(),
             activity.start.host.clone(),
             activity.start.device.clone(),
             now,
             found.map_or(0, |found| found.episodes).to_string(),
-            found.and_then(busy).unwrap_or_default(),
+            busy.map(format::percent).unwrap_or_default(),
         ];
         (class, row)
     });
     let (died, others): (Vec<_>, Vec<_>) = ranks.partition(|(class, _)| *class == DIED);
     died.into_iter().chain(others).map(|(_, row)| row).collect()
-}
-
-fn busy(rank: &RankReport) -> Option<String> {
-    let whole = rank.busy_s + rank.idle_s;
-    (whole > 0.0).then(|| plain(&format::percent(rank.busy_s / whole)))
 }
 
 /// Returns the rows of the jobs: those that failed, then those that run, that wait, that are done.
@@ -208,7 +204,7 @@ mod tests {
     };
 
     fn text(size: TextSize) -> String {
-        text_of(&Run::busy(), "/runs/jobs", size)
+        text_of(&TestRun::busy(), "/runs/jobs", size)
     }
 
     /// Returns a frame of a run that is under way in this folder.
@@ -234,13 +230,13 @@ mod tests {
 
     #[test]
     fn two_runs_of_one_jobs_file_have_two_names() {
-        let text = text_of(&Run::busy(), "/runs/tonight", LARGE);
+        let text = text_of(&TestRun::busy(), "/runs/tonight", LARGE);
         assert!(text.starts_with("jobs (tonight)  under way for "), "{text}");
     }
 
     #[test]
     fn nobody_waits_for_the_episodes_of_a_job_that_is_skipped() {
-        let run = Run::busy();
+        let run = TestRun::busy();
         ask(&run, LAUNCH, false, &[0]);
         let text = text_of(&run, "/runs/jobs", LARGE);
         // Two of b at 10.9 a minute.

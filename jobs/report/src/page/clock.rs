@@ -91,9 +91,8 @@ impl Zone {
         let mut day = None;
         let label = |at: i64| {
             let civil = self.civil(at);
-            let is_next_day = day
-                .replace(civil.date())
-                .is_some_and(|day| day != civil.date());
+            let before = day.replace(civil.date());
+            let is_next_day = before.is_some_and(|day| day != civil.date());
             let format = match step {
                 _ if is_next_day => "%-d %b",
                 ..60_000 => "%H:%M:%S",
@@ -113,11 +112,6 @@ impl Zone {
 /// Parses a time of [`jobs::time::rfc3339`] to milliseconds since 1970.
 pub(super) fn millis(at: &str) -> Option<i64> {
     Some(at.parse::<Timestamp>().ok()?.as_millisecond())
-}
-
-/// Returns the seconds between two times.
-pub(super) fn seconds_between(from: &str, to: &str) -> Option<f64> {
-    Some((millis(to)? - millis(from)?) as f64 / 1000.0)
 }
 
 #[cfg(test)]

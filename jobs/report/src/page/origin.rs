@@ -4,7 +4,7 @@ use jobs::format;
 use jobs::printable::quoted;
 use maud::{Markup, html};
 
-use crate::page::clock::{Zone, seconds_between};
+use crate::page::clock::Zone;
 use crate::page::parts::{fact, first};
 use crate::{LaunchReport, Report};
 use jobs::count::listed;
@@ -15,9 +15,7 @@ pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
     html! {
         @if let Some(started) = &run.started {
             time datetime=(started) { (zone.long(started)) } " " (zone.name())
-            @if let Some(seconds) = run.ended.as_ref().and_then(|ended| seconds_between(started, ended)) {
-                " · " (format::seconds(seconds))
-            }
+            @if let Some(seconds) = run.wall_s { " · " (format::seconds(seconds)) }
             " · "
         }
         @if run.launches.len() > 1 { (format::count(run.launches.len() as u64)) " launches · " }

@@ -172,6 +172,7 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
 fn rank(plan: &RunPlan, events: &Events, episodes: u64, jobs: u64) -> RankReport {
     let last = events.place().cloned().unwrap_or_default();
     let busy_s: f64 = events.lives.iter().map(LifeLines::busy_s).sum();
+    let spans = events.lives.iter().flat_map(|life| &life.spans);
     let count = |of: fn(&&LifeLines) -> bool| events.lives.iter().filter(of).count() as u64;
     RankReport {
         rank: last.rank,
@@ -191,12 +192,15 @@ fn rank(plan: &RunPlan, events: &Events, episodes: u64, jobs: u64) -> RankReport
         costs: events.costs.clone(),
         gpu_busy: busy_share(events.gpu_busy.iter().copied()),
         lives: events.lives.iter().map(life).collect(),
-        spans: events
-            .lives
-            .iter()
-            .flat_map(|life| &life.spans)
-            .map(|of| span(plan, of))
-            .collect(),
+        spans: spans.map(|of| span(plan, of)).collect(),
+    }
+}
+
+impl RankReport {
+    /// Returns the share of its time that it was in jobs; `None` if no life came to an end.
+    pub(crate) fn busy(&self) -> Option<f64> {
+        let whole = self.busy_s + self.idle_s;
+        (whole > 0.0).then(|| self.busy_s / whole)
     }
 }
 

@@ -153,9 +153,8 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
 }
 
 fn lead(report: &Report) -> Markup {
-    let (busy, idle) = report.per_rank.iter().fold((0.0, 0.0), |(b, i), rank| {
-        (b + rank.busy_s, i + rank.idle_s.max(0.0))
-    });
+    let seconds = |part: fn(&RankReport) -> f64| report.per_rank.iter().map(part).sum::<f64>();
+    let (busy, idle) = (seconds(|rank| rank.busy_s), seconds(|rank| rank.idle_s));
     let sum = |part: fn(&RankReport) -> u64| {
         let parts = report.per_rank.iter().map(part);
         parts.fold(0, u64::saturating_add)
@@ -180,8 +179,6 @@ fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + Clone + '_ {
 }
 
 fn lane(rank: &RankReport, timeline: &Timeline) -> Markup {
-    let whole = rank.busy_s + rank.idle_s.max(0.0);
-    let busy = (whole > 0.0).then(|| rank.busy_s / whole);
     html! {
         div.lane {
             span.who {
@@ -199,7 +196,7 @@ fn lane(rank: &RankReport, timeline: &Timeline) -> Markup {
             }
             span.figures {
                 span.numbers {
-                    @if let Some(busy) = busy { b { (format::percent(busy)) } " busy, " }
+                    @if let Some(busy) = rank.busy() { b { (format::percent(busy)) } " busy, " }
                     (format::counted(rank.episodes, "episode", "episodes"))
                     @if rank.deaths > 0 { span.bad { ", died " (times(rank.deaths)) } }
                     @else if rank.starts > 1 { ", started " (times(rank.starts)) }
