@@ -143,11 +143,10 @@ fn environment_name(definition: &str) -> String {
     let graph = tree::read(path).and_then(|text| tree::parse(path, &text));
     match graph.as_ref().map(|graph| &graph["env_name"]) {
         Ok(Value::String(name)) => name.clone(),
-        _ => path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
+        _ => {
+            let stem = path.file_stem().unwrap_or_default();
+            stem.to_string_lossy().into_owned()
+        }
     }
 }
 

@@ -46,12 +46,9 @@ pub(super) fn results(report: &Report, missing: &str) -> Markup {
 /// not part of it: their rate is up to whoever chose them.
 fn rate(report: &Report) -> Markup {
     let policies: Vec<_> = report.tried().collect();
-    let together = Solved::from(&report.controls);
     let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
-    let varied = report
-        .overall
-        .episodes
-        .saturating_sub(report.controls.episodes);
+    let (all, controls) = (&report.overall, &report.controls);
+    let varied = all.episodes.saturating_sub(controls.episodes);
     html! {
         div.rate {
             @if policies.len() > 1 {
@@ -62,11 +59,11 @@ fn rate(report: &Report) -> Markup {
                 }
                 @if more > 0 { p.cut { "and " (format::counted(more, "more policy", "more policies")) ", see below" } }
                 p.together {
-                    "All " (format::count(policies.len() as u64)) " policies together: " (told(together))
+                    "All " (format::count(policies.len() as u64)) " policies together: " (told(Solved::from(controls)))
                     ". This is not the rate of any of them: it depends on how many episodes each has."
                 }
             } @else {
-                (one(&report.controls, "", report.mean_task_success_rate, rated(report)))
+                (one(controls, "", report.mean_task_success_rate, rated(report)))
             }
             @if report.has_variants() && varied > 0 {
                 p {

@@ -65,18 +65,11 @@ pub fn conclusion(report: &Report) -> String {
             "{episodes} ran more than once; the first result of each counts"
         ));
     }
-    let short = report
-        .per_job
-        .iter()
-        .filter(|job| job.costs.out_of_memory > 0);
+    let jobs = report.per_job.iter();
+    let short = jobs.filter(|job| job.costs.out_of_memory > 0);
     lines.extend(short.map(|job| format!("{}: {}", job.name, shortage(job))));
-    lines.extend(
-        report
-            .failures
-            .iter()
-            .take(MOST_ERRORS as usize)
-            .map(failure),
-    );
+    let failures = report.failures.iter().take(MOST_ERRORS as usize);
+    lines.extend(failures.map(failure));
     if report.failures_count > MOST_ERRORS {
         let more = counted(report.failures_count - MOST_ERRORS, "more error");
         lines.push(format!("… and {more}, see report.json"));

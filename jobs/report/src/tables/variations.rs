@@ -49,10 +49,8 @@ pub(crate) fn by_group<'a>(report: &'a Report, policy: Policy<'a>) -> Vec<Variat
     let variants = of(report, policy, VariationScope::Variant);
     let (own, others): (Vec<_>, Vec<_>) = variants.partition(is_own);
     let name = |entry: &VariationReport| entry.name.clone();
-    let mut rows: Vec<_> = others
-        .into_iter()
-        .map(|entry| ("", name(entry), entry))
-        .collect();
+    let others = others.into_iter();
+    let mut rows: Vec<_> = others.map(|entry| ("", name(entry), entry)).collect();
     for group in of(report, policy, VariationScope::Group) {
         let variants = own.iter().filter(|entry| entry.groups == group.groups);
         rows.extend(variants.map(|entry| (group.name.as_str(), name(entry), *entry)));
