@@ -92,7 +92,7 @@ pub struct RankStart {
 }
 
 /// A GPU of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankGpu {
     /// Index among the visible devices of CUDA.
     pub index: usize,

@@ -93,7 +93,7 @@ impl RunPlan {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Commit and state of a git work tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Git {
     /// Hash of the commit that is checked out.
     pub commit: String,

@@ -193,13 +193,10 @@ impl RecentRate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::lines;
 
     fn at(second: u64) -> Moment {
-        Moment::parse(&format!(
-            "2026-11-21T10:{:02}:{:02}.000Z",
-            second / 60,
-            second % 60
-        ))
+        Moment::parse(&lines::at(second))
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Tests that a run that is watched has the report of its journals, whenever somebody looks.
 
-use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use jobs::episode::Episode;
@@ -13,6 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::HowEnded;
+use crate::tests::TestRun;
 use crate::tests::lines::{self, at, began, rank_end};
 
 pub(crate) const LAUNCH: &str = "0a1b";
@@ -21,25 +21,14 @@ fn plan() -> RunPlan {
     lines::plan([lines::job("a", 6), lines::job("b", 4)])
 }
 
-/// A run folder with a plan.
-pub(crate) struct Run {
-    dir: tempfile::TempDir,
-    folder: RunFolder,
+fn empty() -> TestRun {
+    TestRun::new(&plan())
 }
 
-impl Run {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(dir.path());
-        std::fs::create_dir(folder.journals()).unwrap();
-        let run = Self { dir, folder };
-        run.write_plan(&plan());
-        run
-    }
-
+impl TestRun {
     /// A run of two ranks of other machines, of which one has broken an episode.
     pub(crate) fn busy() -> Self {
-        let run = Self::new();
+        let run = empty();
         let start = |rank| Line::Rank(Box::new(lines::rank_start(rank, 0, 1)));
         let lost = lines::broken(lines::episode(0, 2, false), "lost\u{1b} 2\nmore");
         let lost = Episode {
@@ -61,27 +50,13 @@ impl Run {
         self.append(rank, &text_of(LAUNCH, lines));
     }
 
-    fn write_plan(&self, plan: &RunPlan) {
-        let text = serde_json::to_vec(plan).unwrap();
-        jobs::layout::write_whole(&self.folder.plan(), &text).unwrap();
-    }
-
-    fn append(&self, rank: usize, bytes: &[u8]) {
-        let path = self.folder.journal(rank);
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path);
-        file.unwrap().write_all(bytes).unwrap();
-    }
-
     /// Makes the run one that is under way, without saying anything of its ranks.
     pub(crate) fn held(&self) -> Journal {
         Journal::open(&self.folder.journal(7)).unwrap()
     }
 
     pub(crate) fn watched(&self) -> LiveRun {
-        LiveRun::open(RunFolder::new(self.dir.path())).unwrap()
+        LiveRun::open(self.folder.clone()).unwrap()
     }
 }
 
@@ -172,7 +147,7 @@ proptest! {
     fn the_report_so_far_is_that_of_the_journals_so_far(
         mut cuts in proptest::collection::vec((0usize..2, 1usize..900), 1..25)
     ) {
-        let run = Run::new();
+        let run = empty();
         let whole = [of_rank_0(), of_rank_1()];
         let mut written = [0_usize, 0];
         let mut live = run.watched();
@@ -189,7 +164,7 @@ proptest! {
 
 #[test]
 fn what_was_read_is_not_read_again() {
-    let run = Run::new();
+    let run = empty();
     let whole = of_rank_0();
     run.append(0, &whole);
     let mut live = run.watched();
@@ -205,7 +180,7 @@ fn what_was_read_is_not_read_again() {
 
 #[test]
 fn a_journal_that_is_replaced_and_a_plan_that_changes_are_read_from_the_start() {
-    let run = Run::new();
+    let run = empty();
     run.append(0, &of_rank_0());
     let mut live = run.watched();
     looked(&mut live);
@@ -223,7 +198,7 @@ fn a_journal_that_is_replaced_and_a_plan_that_changes_are_read_from_the_start() 
 
 #[test]
 fn a_rank_that_runs_is_alive_until_now_and_one_that_died_is_not() {
-    let run = Run::new();
+    let run = empty();
     run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
     run.write(0, &[ended(0, 0, 9, Some(true))]);
     let mut live = run.watched();
@@ -241,7 +216,7 @@ fn a_rank_that_runs_is_alive_until_now_and_one_that_died_is_not() {
 
 #[test]
 fn the_activity_is_that_of_the_last_lines() {
-    let run = Run::new();
+    let run = empty();
     run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
     run.write(0, &[began(0, 0, 0, 3), began(0, 1, 1, 3)]);
     let mut live = run.watched();
@@ -266,7 +241,7 @@ fn the_activity_is_that_of_the_last_lines() {
 
 #[test]
 fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read() {
-    let run = Run::new();
+    let run = empty();
     let start = |rank, launch: &str, second| text_of(launch, &[rank_start(rank, 0, second)]);
     run.append(0, &[start(0, "first", 1), start(0, "second", 50)].concat());
     run.append(1, &start(1, "first", 2));
@@ -280,7 +255,7 @@ fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read(
 }
 
 /// Writes what a user has asked of a launch.
-pub(crate) fn ask(run: &Run, launch: &str, stop: bool, skip: &[usize]) {
+pub(crate) fn ask(run: &TestRun, launch: &str, stop: bool, skip: &[usize]) {
     let commands = Commands {
         launch: launch.to_owned(),
         stop,
@@ -301,7 +276,7 @@ fn statuses(report: &Report) -> Vec<Status> {
 
 #[test]
 fn a_job_that_is_skipped_says_so_until_another_launch_goes_on() {
-    let run = Run::busy();
+    let run = TestRun::busy();
     let mut live = run.watched();
     looked(&mut live);
     assert!(!live.refresh(now()).unwrap(), "nothing has changed");
@@ -325,7 +300,7 @@ fn a_job_that_is_skipped_says_so_until_another_launch_goes_on() {
 
 #[test]
 fn an_unfinished_job_runs_only_as_long_as_the_run_does() {
-    let run = Run::new();
+    let run = empty();
     run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
     let mut live = run.watched();
     let writer = Journal::open(&run.folder.journal(0)).unwrap();
@@ -339,7 +314,7 @@ fn an_unfinished_job_runs_only_as_long_as_the_run_does() {
 
 #[test]
 fn a_run_that_was_stopped_on_its_page_says_so_and_lacks_only_that() {
-    let run = Run::new();
+    let run = empty();
     run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
     run.write(0, &[ended(0, 0, 9, Some(true)), rank_end(0, 10)]);
     assert!(!at_once(&run.folder).lacks_only_what_was_asked());
@@ -357,7 +332,7 @@ fn a_run_that_was_stopped_on_its_page_says_so_and_lacks_only_that() {
 
 #[test]
 fn a_run_that_has_what_was_skipped_and_no_more_to_do_lacks_only_that() {
-    let run = Run::new();
+    let run = empty();
     let mut lines = vec![rank_start(0, 0, 1), job_start(0, 2)];
     lines.extend((0..6).map(|episode| ended(0, episode, 9, Some(true))));
     run.write(0, &lines);

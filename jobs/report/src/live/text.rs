@@ -196,7 +196,8 @@ mod tests {
     use jobs::time::{Moment, now};
 
     use super::*;
-    use crate::live::tests::{LAUNCH, Run, ask, later};
+    use crate::live::tests::{LAUNCH, ask, later};
+    use crate::tests::TestRun;
 
     const LARGE: TextSize = TextSize {
         columns: 100,
@@ -208,7 +209,7 @@ mod tests {
     }
 
     /// Returns a frame of a run that is under way in this folder.
-    fn text_of(run: &Run, folder: &str, size: TextSize) -> String {
+    fn text_of(run: &TestRun, folder: &str, size: TextSize) -> String {
         let _held = run.held();
         let folder = RunFolder::new(Path::new(folder));
         let mut live = run.watched();

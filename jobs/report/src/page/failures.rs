@@ -211,10 +211,8 @@ mod tests {
         };
         let failure = |job: &str| FailureReport {
             job: job.to_owned(),
-            episode: None,
-            rank: None,
             reason: "step 7: NaN".to_owned(),
-            log: None,
+            ..FailureReport::default()
         };
         let failures = vec![failure("a"), failure("b")];
         let by_reason = vec![reason("step 1: NaN", 3000), reason("step 7: NaN", 1)];

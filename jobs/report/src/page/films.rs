@@ -122,14 +122,7 @@ mod tests {
         Unsolved {
             job: job.to_owned(),
             episode,
-            seed: 1,
-            rank: 0,
-            end: End::TimeLimit,
-            length: 100,
-            return_: 0.5,
-            max_reward: None,
-            video: None,
-            episode_video: None,
+            ..Unsolved::default()
         }
     }
 

@@ -95,7 +95,7 @@ pub struct Duplicate {
 }
 
 /// An error of an episode or job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
     /// Name of the job.
     pub job: String,
@@ -119,7 +119,7 @@ pub struct Reason {
 }
 
 /// An episode that was scored and not solved.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unsolved {
     /// Name of the job.
     pub job: String,

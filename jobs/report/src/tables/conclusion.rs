@@ -296,9 +296,8 @@ mod tests {
         report.failures = vec![FailureReport {
             job: "j0".to_owned(),
             episode: Some(3),
-            rank: None,
             reason: "the simulator raised KeyError\n    a traceback\n    KeyError".to_owned(),
-            log: None,
+            ..FailureReport::default()
         }];
         let text = conclusion(&report);
         let told = "\nj0 episode 3: the simulator raised KeyError";

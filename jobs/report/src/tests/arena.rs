@@ -4,24 +4,28 @@ use serde_json::Value;
 
 use super::*;
 
-/// Writes a report with Arena's files, and returns its folder.
-fn written(plan: &mut RunPlan, lines: &[Line]) -> tempfile::TempDir {
-    plan.options
-        .insert("arena-output".to_owned(), String::new());
-    crate::tests::written(plan, lines).0
+/// Writes a report with Arena's files.
+fn written(plan: &mut RunPlan, lines: &[Line]) -> TestRun {
+    let options = &mut plan.options;
+    options.insert("arena-output".to_owned(), String::new());
+    crate::tests::written(plan, lines)
 }
 
-fn read(dir: &tempfile::TempDir, path: &str) -> Value {
-    serde_json::from_slice(&std::fs::read(dir.path().join(path)).unwrap()).unwrap()
+/// Returns the run of job `a` in the result of all.
+fn run(plan: &mut RunPlan, lines: &[Line]) -> Value {
+    let run = written(plan, lines);
+    let text = std::fs::read(run.folder.arena_experiment_result()).unwrap();
+    let result: Value = serde_json::from_slice(&text).unwrap();
+    result["runs"]["a"].clone()
 }
 
 /// Returns the names and contents of Arena's files.
 fn files(plan: &mut RunPlan, lines: &[Line]) -> String {
-    let dir = written(plan, lines);
+    let run = written(plan, lines);
     let builds = (0..9).map(|build| format!("a/episode_results_rebuild{build}.jsonl"));
     let names = builds.chain(["arena_experiment_result.json".to_owned()]);
     let text = |name: String| {
-        let text = std::fs::read_to_string(dir.path().join(&name)).ok()?;
+        let text = std::fs::read_to_string(run.folder.root().join(&name)).ok()?;
         Some(format!("{name}\n{text}"))
     };
     names.filter_map(text).collect::<Vec<_>>().join("\n")
@@ -68,8 +72,7 @@ fn an_environment_of_arena_has_its_name_there() {
     job.environment = "arena_env.py:make".to_owned();
     job.env_args = map(json!({"env_kwargs": {"type": "tasks/pear.yaml"}}));
     job.policy_config = map(json!({"policy_variant": "pi05"}));
-    let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
-    let run = &result["runs"]["a"];
+    let run = run(&mut plan, &lines);
     let wanted = json!({"name": "pear", "definition": "tasks/pear.yaml"});
     assert_eq!(run["environment"], wanted);
     assert_eq!(run["policy_variant"], "pi05");
@@ -84,10 +87,7 @@ fn the_name_of_an_environment_is_that_of_its_graph() {
     std::fs::write(&graph, "env_name: pear_in_bowl\nnodes: []\n").unwrap();
     let definition = graph.display().to_string();
     plan.jobs[0].env_args = map(json!({"env_kwargs": {"type": definition}}));
-    let mut name = || {
-        let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
-        result["runs"]["a"]["environment"]["name"].clone()
-    };
+    let mut name = || run(&mut plan, &lines)["environment"]["name"].clone();
     assert_eq!(name(), "pear_in_bowl");
     std::fs::write(&graph, "env_name: [\n").unwrap();
     assert_eq!(name(), "pear_task");
@@ -114,13 +114,14 @@ fn the_variant_of_a_policy_is_the_one_that_arena_shows() {
         ),
     ] {
         plan.jobs[0].policy_type = policy.to_owned();
-        let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
-        assert_eq!(result["runs"]["a"]["policy_variant"], variant, "{policy}");
+        let run = run(&mut plan, &lines);
+        assert_eq!(run["policy_variant"], variant, "{policy}");
     }
 }
 
 #[test]
 fn without_the_option_there_are_no_such_files() {
-    let (_dir, folder) = crate::tests::written(&two_jobs(), &everything());
+    let run = crate::tests::written(&two_jobs(), &everything());
+    let folder = &run.folder;
     assert!(!folder.arena_experiment_result().exists() && !folder.job("a").exists());
 }

@@ -20,12 +20,6 @@ const MAPS: [&str; 4] = [
 
 /// Returns a report in which no list is empty.
 pub(crate) fn full() -> Report {
-    let gpu = Some(RankGpu {
-        index: 0,
-        name: String::new(),
-        bytes: 1,
-        uuid: String::new(),
-    });
     let video = lines::video("", 0).map(|video| VideoRef {
         fps: Some(20),
         ..video
@@ -36,7 +30,7 @@ pub(crate) fn full() -> Report {
     };
     let lines = [
         Line::Rank(Box::new(RankStart {
-            gpu,
+            gpu: Some(RankGpu::default()),
             ..RankStart::default()
         })),
         Line::JobStart(JobStart::default()),
@@ -58,10 +52,7 @@ pub(crate) fn full() -> Report {
             ..RankEnd::default()
         }),
     ];
-    let git = Some(Git {
-        commit: String::new(),
-        dirty: false,
-    });
+    let git = Some(Git::default());
     let variant = Some(Variant {
         of: "a".to_owned(),
         name: "dark".to_owned(),

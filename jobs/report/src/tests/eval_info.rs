@@ -6,8 +6,8 @@ use super::*;
 use jobs::job::Variant;
 
 fn eval_info(lines: &[Line]) -> Value {
-    let (_dir, folder) = written(&two_jobs(), lines);
-    serde_json::from_slice(&std::fs::read(folder.eval_info()).unwrap()).unwrap()
+    let run = written(&two_jobs(), lines);
+    serde_json::from_slice(&std::fs::read(run.folder.eval_info()).unwrap()).unwrap()
 }
 
 #[test]
@@ -20,10 +20,12 @@ fn every_file_of_a_report_moves_with_its_run() {
         name: "dark".to_owned(),
         groups: Vec::new(),
     });
-    let (dir, folder) = written(&plan, &everything());
-    let files = std::fs::read_dir(dir.path()).unwrap();
+    let run = written(&plan, &everything());
+    let folder = &run.folder;
+    let files = std::fs::read_dir(folder.root()).unwrap();
     let files = files.map(|entry| entry.unwrap().path());
-    let is_report = |path: &std::path::PathBuf| path.is_file() && *path != folder.plan_lock();
+    let of_plan = [folder.plan(), folder.plan_lock()];
+    let is_report = |path: &std::path::PathBuf| path.is_file() && !of_plan.contains(path);
     let mut found: Vec<_> = files.filter(is_report).collect();
     let mut listed = folder.reports();
     found.sort();

@@ -1,3 +1,5 @@
+use std::io::Write as _;
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -41,13 +43,47 @@ fn report(lines: &[Line]) -> Report {
     Report::new(&two_jobs(), lines, Context::default())
 }
 
-/// Writes the files of a report, and returns their folder.
-fn written(plan: &RunPlan, lines: &[Line]) -> (tempfile::TempDir, RunFolder) {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
+/// A run folder with a plan and journals.
+pub(crate) struct TestRun {
+    _dir: tempfile::TempDir,
+    pub(crate) folder: RunFolder,
+}
+
+impl TestRun {
+    pub(crate) fn new(plan: &RunPlan) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        std::fs::create_dir(folder.journals()).unwrap();
+        let run = Self { _dir: dir, folder };
+        run.write_plan(plan);
+        run
+    }
+
+    pub(crate) fn write_plan(&self, plan: &RunPlan) {
+        let text = serde_json::to_vec(plan).unwrap();
+        jobs::layout::write_whole(&self.folder.plan(), &text).unwrap();
+    }
+
+    /// Appends to the journal of a rank.
+    pub(crate) fn append(&self, rank: usize, bytes: &[u8]) {
+        let path = self.folder.journal(rank);
+        let mut file = std::fs::OpenOptions::new();
+        let file = file.create(true).append(true).open(path);
+        file.unwrap().write_all(bytes).unwrap();
+    }
+}
+
+/// Merges journals of the two jobs.
+fn merged(journals: Journals) -> Merged {
+    Merged::new(two_jobs(), journals).unwrap()
+}
+
+/// Writes the files of a report of these lines.
+fn written(plan: &RunPlan, lines: &[Line]) -> TestRun {
+    let run = TestRun::new(plan);
     let merged = Merged::new(plan.clone(), Journals::of_lines(lines)).unwrap();
-    crate::write(&folder, &merged, Context::default()).unwrap();
-    (dir, folder)
+    crate::write(&run.folder, &merged, Context::default()).unwrap();
+    run
 }
 
 /// Returns a fact of each job.

@@ -54,12 +54,15 @@ fn half(rank: usize) -> Vec<Line> {
     own.map(|number| line(of_rank(number))).collect()
 }
 
+/// Returns the lines of both ranks before their ends.
+fn with_episodes() -> Vec<Line> {
+    let starts = vec![began(0, 2), began(1, 2)];
+    [starts, half(0), half(1)].concat()
+}
+
 fn whole() -> Vec<Line> {
-    let mut lines = vec![began(0, 2), began(1, 2)];
-    lines.extend(half(0));
-    lines.extend(half(1));
-    lines.extend([ended(0, 2, 1, None), ended(1, 2, 2, None)]);
-    lines
+    let ends = vec![ended(0, 2, 1, None), ended(1, 2, 2, None)];
+    [with_episodes(), ends].concat()
 }
 
 fn status(plan: &RunPlan, lines: &[Line]) -> Status {
@@ -102,8 +105,7 @@ fn a_job_in_steps_is_not_over_before_its_last_rank() {
 #[test]
 fn a_rank_that_failed_fails_the_job_although_the_other_ended_later() {
     let plan = shared(true);
-    let mut lines = whole();
-    lines.truncate(lines.len() - 2);
+    let mut lines = with_episodes();
     lines.extend([ended(0, 2, 1, Some("boom")), ended(1, 2, 2, None)]);
     let report = Report::new(&plan, &lines, Context::default());
     assert_eq!(report.per_job[0].status, Status::Failed);
@@ -124,8 +126,7 @@ fn a_failure_is_of_the_past_when_other_ranks_ran_its_environments() {
 #[test]
 fn a_failure_that_will_be_tried_again_is_none() {
     let plan = shared(true);
-    let mut lines = whole();
-    lines.truncate(lines.len() - 2);
+    let mut lines = with_episodes();
     lines.push(Line::JobEnd(Box::new(JobEnd {
         retried: true,
         ..ending(0, 2, 1, Some("boom"))

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::*;
-use crate::stats::paired::PairCounts;
+use crate::tests::simulated::pairs;
 use crate::{VariationReport, VariationScope, curve, page, tables};
 
 /// Returns a plan of two jobs with three variants each: `dark` and `bright` of the group `light`,
@@ -62,15 +62,13 @@ fn entry<'a>(report: &'a Report, by: VariationScope, name: &str) -> &'a Variatio
 }
 
 fn counts(entry: &VariationReport) -> [u64; 6] {
-    let alone = [entry.only_control, entry.only_variant, entry.neither];
-    let [only_control, only_variant, neither] = alone;
     [
         entry.control_episodes,
         entry.pairs,
         entry.both,
-        only_control,
-        only_variant,
-        neither,
+        entry.only_control,
+        entry.only_variant,
+        entry.neither,
     ]
 }
 
@@ -99,12 +97,7 @@ fn a_variant_is_compared_with_its_control_episode_by_episode() {
     assert_eq!(dark.control.as_deref(), Some("a"));
     assert_eq!(dark.variant.as_deref(), Some("dark"));
     assert_eq!(counts(dark), [4, 4, 1, 2, 0, 1]);
-    let pairs = PairCounts {
-        both: 1,
-        only_a: 2,
-        only_b: 0,
-        neither: 1,
-    };
+    let pairs = pairs([1, 2, 0, 1]);
     assert_eq!(dark.difference, pairs.difference());
     let [found, wanted] = [dark.interval95, pairs.interval95()].map(Option::unwrap);
     assert!((found[0] - wanted[0]).abs() < 1e-9 && (found[1] - wanted[1]).abs() < 1e-9);
@@ -136,12 +129,7 @@ fn variants_of_one_name_are_pooled_over_jobs_and_groups_count_an_episode_once() 
     assert_eq!(counts(light), [8, 16, 8, 6, 0, 2]);
     assert_eq!(light.control_rate, Some(7.0 / 8.0));
     assert_eq!(light.variant_rate, Some(0.5));
-    let naive = PairCounts {
-        both: 8,
-        only_a: 6,
-        only_b: 0,
-        neither: 2,
-    };
+    let naive = pairs([8, 6, 0, 2]);
     let width = |[low, high]: [f64; 2]| high - low;
     let is_wider = width(light.interval95.unwrap()) > width(naive.interval95().unwrap());
     assert!(
@@ -188,8 +176,8 @@ fn the_table_has_variants_then_groups() {
 #[test]
 fn the_pairs_are_exported_as_lines() {
     let plan = varied();
-    let (_dir, folder) = written(&plan, &lines(&plan));
-    let text = fs::read_to_string(folder.variations()).unwrap();
+    let run = written(&plan, &lines(&plan));
+    let text = fs::read_to_string(run.folder.variations()).unwrap();
     let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let rows: Vec<Value> = rows.collect();
     assert_eq!(rows.len(), 4 * 5 + 2);

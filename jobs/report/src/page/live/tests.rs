@@ -4,12 +4,13 @@ use jobs::time::{Moment, now};
 
 use super::*;
 use crate::live::LiveRun;
-use crate::live::tests::{Run, later};
+use crate::live::tests::later;
 use crate::page::tests::elements;
+use crate::tests::TestRun;
 
 /// Calls `on` with the view of a run of which some episodes have ended.
 fn with_view<T>(is_under_way: bool, on: impl FnOnce(&LiveView) -> T) -> T {
-    let run = Run::busy();
+    let run = TestRun::busy();
     let _held = is_under_way.then(|| run.held());
     let mut live: LiveRun = run.watched();
     live.refresh(now()).unwrap();

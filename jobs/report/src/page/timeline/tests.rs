@@ -1,9 +1,6 @@
 use super::*;
+use crate::tests::lines::at;
 use crate::{JobSpan, LifeReport};
-
-fn at(second: u64) -> String {
-    format!("2026-11-21T15:{:02}:{:02}.000Z", second / 60, second % 60)
-}
 
 fn span(job: &str, from: u64, to: u64) -> JobSpan {
     JobSpan {
@@ -74,8 +71,8 @@ fn a_job_stands_where_its_moments_are() {
         r#"<line class="death" x1="50.00%" x2="50.00%""#,
         r#"<rect class="job" x="10.00%""#,
         r#"<rect class="job odd" x="61.00%""#,
-        "died after 15:00:50",
-        "b, 15:01:01 to 15:01:26",
+        "died after 10:00:50",
+        "b, 10:01:01 to 10:01:26",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -55,29 +55,26 @@ fn memory_of_policy_and_environments_is_apart_and_the_highest_counts() {
     let [job, other] = &report.per_job[..] else {
         panic!("two jobs")
     };
-    assert_eq!(job.costs.peak_env_bytes, Some(30));
-    assert_eq!(job.costs.peak_vram_allocated_bytes, Some(7));
-    assert_eq!(job.costs.peak_env_vram_bytes, Some(5));
-    assert!(job.costs.env_vram_is_estimate);
-    assert_eq!(
-        (job.costs.out_of_memory, job.costs.out_of_memory_batch),
-        (2, Some(3))
-    );
+    let costs = &job.costs;
+    assert_eq!(costs.peak_env_bytes, Some(30));
+    assert_eq!(costs.peak_vram_allocated_bytes, Some(7));
+    assert_eq!(costs.peak_env_vram_bytes, Some(5));
+    assert!(costs.env_vram_is_estimate);
+    let shortages = (costs.out_of_memory, costs.out_of_memory_batch);
+    assert_eq!(shortages, (2, Some(3)));
     assert_eq!((job.gpu_busy, other.gpu_busy), (Some(0.5), None));
-    assert_eq!(
-        (other.costs.peak_env_bytes, other.costs.out_of_memory),
-        (None, 0)
-    );
+    let costs = &other.costs;
+    assert_eq!((costs.peak_env_bytes, costs.out_of_memory), (None, 0));
 }
 
 #[test]
 fn a_finished_command_that_is_repeated_leaves_times_and_ranks_as_they_were() {
-    let folder = night();
-    let before = folder.report();
+    let run = night();
+    let before = run.report();
     for rank in 0..3 {
-        folder.journal(rank, &[began_rank(rank, 0, 1200), rank_end(rank, 1210)]);
+        run.journal(rank, &[began_rank(rank, 0, 1200), rank_end(rank, 1210)]);
     }
-    let Report { run, per_rank, .. } = folder.report();
+    let Report { run, per_rank, .. } = run.report();
     assert_eq!((run.ended, run.wall_s), (Some(at(40)), Some(40.0)));
     assert_eq!(per_rank, before.per_rank, "the third rank has done nothing");
     assert_eq!(run.hosts, before.run.hosts);
@@ -86,31 +83,31 @@ fn a_finished_command_that_is_repeated_leaves_times_and_ranks_as_they_were() {
 
 #[test]
 fn a_rank_that_waited_while_another_worked_is_no_repeat() {
-    let folder = night();
-    folder.journal(2, &[began_rank(2, 0, 0), rank_end(2, 40)]);
-    let ranks = folder.report().per_rank;
+    let run = night();
+    run.journal(2, &[began_rank(2, 0, 0), rank_end(2, 40)]);
+    let ranks = run.report().per_rank;
     assert_eq!((ranks.len(), ranks[2].starts, ranks[2].episodes), (3, 1, 0));
 }
 
 #[test]
 fn a_launch_that_had_something_to_do_counts_with_the_pause_before_it() {
-    let folder = night();
-    folder.journal(0, &[began_rank(0, 0, 100), began_job(0, 0, 101)]);
-    folder.journal(0, &[ended_job(0, 0, 102), rank_end(0, 103)]);
-    let report = folder.report();
+    let run = night();
+    run.journal(0, &[began_rank(0, 0, 100), began_job(0, 0, 101)]);
+    run.journal(0, &[ended_job(0, 0, 102), rank_end(0, 103)]);
+    let report = run.report();
     assert_eq!(report.run.wall_s, Some(103.0));
     assert_eq!(report.per_rank[0].starts, 3);
 }
 
 #[test]
 fn a_rank_at_work_has_not_died() {
-    let folder = JournalFolder::new();
-    let mut journal = Journal::open(&folder.run().journal(0)).unwrap();
+    let run = empty();
+    let mut journal = Journal::open(&run.folder.journal(0)).unwrap();
     journal.append(&began_rank(0, 0, 0)).unwrap();
     journal.append(&began_job(0, 0, 3)).unwrap();
-    assert_eq!(folder.report().per_rank[0].lives[0].end, HowEnded::Running);
+    assert_eq!(run.report().per_rank[0].lives[0].end, HowEnded::Running);
     drop(journal);
-    let rank = folder.report().per_rank.remove(0);
+    let rank = run.report().per_rank.remove(0);
     let life = &rank.lives[0];
     assert_eq!((life.end, rank.deaths), (HowEnded::Died, 1));
     assert_eq!(life.ended, at(3));
@@ -118,8 +115,8 @@ fn a_rank_at_work_has_not_died() {
 
 #[test]
 fn a_job_that_could_not_be_begun_has_a_span_all_the_same() {
-    let folder = JournalFolder::new();
-    folder.journal(0, &[began_rank(0, 0, 0), ended_job(0, 0, 5)]);
-    let span = folder.report().per_rank[0].spans[0].clone();
+    let run = empty();
+    run.journal(0, &[began_rank(0, 0, 0), ended_job(0, 0, 5)]);
+    let span = run.report().per_rank[0].spans[0].clone();
     assert_eq!((span.started, span.ended, span.whole), (at(3), at(5), true));
 }

@@ -1,7 +1,6 @@
 //! Tests reports of journals on disk: which lines count, how long ranks lived, and what is damaged.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Seek as _, Write as _};
 
 use super::*;
 use jobs::costs::Costs;
@@ -53,56 +52,39 @@ fn ended_job(job: usize, rank: usize, second: u64) -> Line {
     }))
 }
 
-struct JournalFolder {
-    dir: tempfile::TempDir,
-}
-
-impl JournalFolder {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(RunFolder::new(dir.path()).journals()).unwrap();
-        Self { dir }
-    }
-
-    fn run(&self) -> RunFolder {
-        RunFolder::new(self.dir.path())
-    }
-
+impl TestRun {
     fn journal(&self, rank: usize, lines: &[Line]) -> &Self {
-        let mut journal = Journal::open(&self.run().journal(rank)).unwrap();
+        let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
         lines.iter().for_each(|line| journal.append(line).unwrap());
         self
     }
 
-    fn append(&self, rank: usize, text: &[u8]) {
-        let path = self.run().journal(rank);
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        file.unwrap().write_all(text).unwrap();
+    fn journals(&self) -> Journals {
+        Journals::of(&self.folder).unwrap()
     }
 
     fn report(&self) -> Report {
-        let journals = Journals::of(&self.run()).unwrap();
-        crate::write(
-            &self.run(),
-            &Merged::new(two_jobs(), journals).unwrap(),
-            Context::default(),
-        )
-        .unwrap()
+        let merged = merged(self.journals());
+        crate::write(&self.folder, &merged, Context::default()).unwrap()
     }
 }
 
+fn empty() -> TestRun {
+    TestRun::new(&two_jobs())
+}
+
 /// Returns a run in which rank 0 died in job a and was restarted, and rank 1 ran job b.
-fn night() -> JournalFolder {
-    let folder = JournalFolder::new();
-    folder.journal(0, &[began_rank(0, 0, 0), began_job(0, 0, 1)]);
-    folder.journal(0, &[ended(0, 0, 5), ended(0, 1, 7), began(0, 0, 0, 9)]);
-    folder.journal(0, &[began_rank(0, 1, 20), began_job(0, 0, 21)]);
-    folder.journal(0, &[ended(0, 3, 25), ended(0, 2, 26), ended_job(0, 0, 30)]);
-    folder.journal(0, &[rank_end(0, 40)]);
-    folder.journal(1, &[began_rank(1, 0, 0), began_job(1, 1, 1)]);
-    folder.journal(1, &[ended(1, 0, 5), ended(1, 1, 7), ended_job(1, 1, 8)]);
-    folder.journal(1, &[rank_end(1, 40)]);
-    folder
+fn night() -> TestRun {
+    let run = empty();
+    run.journal(0, &[began_rank(0, 0, 0), began_job(0, 0, 1)]);
+    run.journal(0, &[ended(0, 0, 5), ended(0, 1, 7), began(0, 0, 0, 9)]);
+    run.journal(0, &[began_rank(0, 1, 20), began_job(0, 0, 21)]);
+    run.journal(0, &[ended(0, 3, 25), ended(0, 2, 26), ended_job(0, 0, 30)]);
+    run.journal(0, &[rank_end(0, 40)]);
+    run.journal(1, &[began_rank(1, 0, 0), began_job(1, 1, 1)]);
+    run.journal(1, &[ended(1, 0, 5), ended(1, 1, 7), ended_job(1, 1, 8)]);
+    run.journal(1, &[rank_end(1, 40)]);
+    run
 }
 
 /// Returns when each launch began.
@@ -113,9 +95,9 @@ fn launches(run: &RunReport) -> Vec<String> {
 
 #[test]
 fn a_run_says_when_it_was_where_and_with_what() {
-    let folder = night();
-    folder.journal(1, &[lines::policy_files("model", "5f", &at(0))]);
-    let report = folder.report();
+    let run = night();
+    run.journal(1, &[lines::policy_files("model", "5f", &at(0))]);
+    let report = run.report();
     let run = &report.run;
     assert_eq!(run.started, Some(at(0)));
     assert_eq!((run.ended.clone(), run.wall_s), (Some(at(40)), Some(40.0)));
@@ -131,14 +113,14 @@ fn a_run_says_when_it_was_where_and_with_what() {
 
 #[test]
 fn a_run_that_was_gone_on_with_says_when() {
-    let folder = night();
-    folder.journal(0, &[began_rank(0, 0, 100), rank_end(0, 101)]);
-    assert_eq!(launches(&folder.report().run), [at(0), at(100)]);
+    let run = night();
+    run.journal(0, &[began_rank(0, 0, 100), rank_end(0, 101)]);
+    assert_eq!(launches(&run.report().run), [at(0), at(100)]);
 }
 
 #[test]
 fn files_that_counted_episodes_name_are_told_by_job() {
-    let folder = JournalFolder::new();
+    let run = empty();
     let of = |number: u64, rank: usize| {
         let file = |end: &str| format!("a/{rank}.{end}");
         line(Episode {
@@ -148,10 +130,9 @@ fn files_that_counted_episodes_name_are_told_by_job() {
             ..episode(0, number, number > 1)
         })
     };
-    folder
-        .journal(0, &[of(0, 0), of(1, 0)])
+    run.journal(0, &[of(0, 0), of(1, 0)])
         .journal(1, &[of(2, 1), of(3, 1)]);
-    let report = folder.report();
+    let report = run.report();
     assert_eq!(report.per_job[0].datasets, ["a/0.hdf5", "a/1.hdf5"]);
     assert_eq!(report.per_job[0].videos, ["a/0.mp4", "a/1.mp4"]);
     assert_eq!((report.unsolved_count, report.unsolved[1].episode), (2, 1));
@@ -160,34 +141,29 @@ fn files_that_counted_episodes_name_are_told_by_job() {
 
 #[test]
 fn a_journal_that_a_rank_delivered_and_the_shared_folder_has_is_one() {
-    let folder = night();
-    let bytes = std::fs::read(folder.run().journal(1)).unwrap();
+    let run = night();
+    let bytes = std::fs::read(run.folder.journal(1)).unwrap();
     let longer = [bytes.as_slice(), b"{\"type\":\"rank_end\""].concat();
     let report = |delivered: Vec<u8>| {
-        let journals = Journals::of(&folder.run()).unwrap();
-        let (plan, journals) = (two_jobs(), journals.and_delivered([(1, delivered)]));
-        Report::of(
-            &Merged::new(plan.clone(), journals).unwrap(),
-            Context::default(),
-        )
-        .unwrap()
+        let merged = merged(run.journals().and_delivered([(1, delivered)]));
+        Report::of(&merged, Context::default()).unwrap()
     };
     for delivered in [bytes.clone(), bytes[..bytes.len() / 2].to_vec(), longer] {
-        assert_eq!(report(delivered), folder.report());
+        assert_eq!(report(delivered), run.report());
     }
-    std::fs::remove_file(folder.run().journal(1)).unwrap();
+    std::fs::remove_file(run.folder.journal(1)).unwrap();
     assert!(report(bytes).complete());
 }
 
 #[test]
 fn episodes_are_written_in_order_without_the_word_that_says_what_they_are() {
-    let folder = night();
+    let run = night();
     // The same line with its fields in another order, as another program might write it.
     let other = serde_json::to_value(ended(0, 1, 6)).unwrap();
     let other: BTreeMap<String, serde_json::Value> = serde_json::from_value(other).unwrap();
-    folder.append(1, format!("{}\n", json!(other)).as_bytes());
-    let report = folder.report();
-    let text = std::fs::read_to_string(folder.run().episodes()).unwrap();
+    run.append(1, format!("{}\n", json!(other)).as_bytes());
+    let report = run.report();
+    let text = std::fs::read_to_string(run.folder.episodes()).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let episodes: Vec<Episode> = lines.collect();
     let numbers = episodes
@@ -205,13 +181,10 @@ fn episodes_are_written_in_order_without_the_word_that_says_what_they_are() {
 
 #[test]
 fn lines_that_say_nothing_are_named_and_the_rest_counts() {
-    let folder = night();
-    folder.append(
-        1,
-        b"nonsense\n{\"type\":\"episode\",\"job\":\"a\"}\n{\"type\":\"epis",
-    );
-    let (plan, journals) = (two_jobs(), Journals::of(&folder.run()).unwrap());
-    let merged = Merged::new(plan.clone(), journals).unwrap();
+    let run = night();
+    let text = "nonsense\n{\"type\":\"episode\",\"job\":\"a\"}\n{\"type\":\"epis";
+    run.append(1, text.as_bytes());
+    let merged = merged(run.journals());
     let damage: Vec<_> = merged.damage().cloned().collect();
     let wanted = Damage {
         journal: "journal/journal_rank1.jsonl".to_owned(),
@@ -226,19 +199,18 @@ fn lines_that_say_nothing_are_named_and_the_rest_counts() {
 #[test]
 fn a_line_with_one_field_of_another_kind_counts_nowhere_and_ends_no_report() {
     for field in ["\"latency\":3", "\"metrics\":[1]", "\"episode_video\":{}"] {
-        let folder = JournalFolder::new();
-        folder.journal(0, &[]);
+        let run = empty();
         let mut text = serde_json::to_string(&ended(0, 0, 5)).unwrap();
         text.truncate(text.len() - 1);
-        folder.append(0, format!("{text},{field}}}\n").as_bytes());
-        folder.append(0, format!("{text}}}\n").as_bytes());
-        let (plan, journals) = (two_jobs(), Journals::of(&folder.run()).unwrap());
-        let merged = Merged::new(plan.clone(), journals).unwrap();
+        run.append(0, format!("{text},{field}}}\n").as_bytes());
+        run.append(0, format!("{text}}}\n").as_bytes());
+        let merged = merged(run.journals());
         let damage: Vec<_> = merged.damage().map(|damage| &*damage.lines).collect();
         assert_eq!(damage, [[1]], "{field}");
         let report = Report::of(&merged, Context::default()).unwrap();
         assert_eq!(report.overall.episodes, 1);
-        let resumed = journal::read_all(&folder.run().journals(), &plan.accepted()).unwrap();
+        let accepted = merged.plan.accepted();
+        let resumed = journal::read_all(&run.folder.journals(), &accepted).unwrap();
         let [resumed] = &resumed[..] else { panic!() };
         assert_eq!((&*resumed.damaged, resumed.lines.len()), (&[1][..], 1));
     }
@@ -298,15 +270,13 @@ proptest! {
         })).collect();
         let (first, second) = lines.split_at(cut.min(lines.len()));
         let text = |parts: [&[Line]; 2]| {
-            let (plan, mut file) = (two_jobs(), tempfile::tempfile().unwrap());
             let journals = parts.into_iter().enumerate().fold(Journals::default(), |journals, (rank, lines)| {
                 let part = lines.iter().flat_map(|line| serde_json::to_vec(line).unwrap().into_iter().chain([b'\n']));
                 journals.and_delivered([(rank, part.collect())])
             });
-            let merged = Merged::new(plan.clone(), journals).unwrap();
-            merged.write_episodes(&file).unwrap();
+            let merged = merged(journals);
             let mut bytes = Vec::new();
-            file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();
+            merged.write_episodes(&mut bytes).unwrap();
             (bytes, Report::of(&merged, Context::default()).unwrap())
         };
         prop_assert_eq!(text([first, second]), text([second, first]));

@@ -21,8 +21,7 @@ fn a_line_that_is_nearly_an_episode_is_damage_and_no_end_of_the_report() {
 /// Returns how many episodes a journal of this line has, and how many damaged lines.
 fn counts(line: &str) -> String {
     let journals = Journals::default().and_delivered([(0, format!("{line}\n").into_bytes())]);
-    let plan = two_jobs();
-    let merged = Merged::new(plan.clone(), journals).unwrap();
+    let merged = merged(journals);
     let report = Report::of(&merged, Context::default()).unwrap();
     let (episodes, damage) = (report.overall.episodes, merged.damage().count());
     format!("{episodes} episodes, {damage} damaged")
@@ -79,14 +78,11 @@ fn what_the_scan_accepts_is_read_again_and_no_line_ends_a_report() {
 #[track_caller]
 fn is_read(line: &Value) {
     let text = format!("{{\"type\":\"episode\",{}\n", &line.to_string()[1..]);
-    let plan = two_jobs();
     let journals = Journals::default().and_delivered([(0, text.clone().into_bytes())]);
-    let merged = Merged::new(plan.clone(), journals).unwrap();
+    let merged = merged(journals);
     let report = Report::of(&merged, Context::default());
     assert!(report.is_ok(), "{text}: {:?}", report.err());
-    let read = plan
-        .jobs
-        .iter()
-        .try_for_each(|job| merged.each_episode_of(job, drop));
+    let mut jobs = merged.plan.jobs.iter();
+    let read = jobs.try_for_each(|job| merged.each_episode_of(job, drop));
     assert!(read.is_ok(), "{text}: {read:?}");
 }
