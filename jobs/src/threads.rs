@@ -9,14 +9,14 @@ use std::sync::mpsc;
 const THREADS: usize = 8;
 
 /// Runs `one` on each piece of `work` on several threads, each with its own buffer, and passes the
-/// results to the caller in order.
+/// results to `on` in order.
 ///
 /// # Errors
-/// Returns the first error of a piece; the remaining work is skipped then.
+/// Returns the first error of a piece or of `on`; the remaining work is skipped then.
 pub fn in_order<W: Sync, T: Send, E: Send>(
     work: &[W],
     one: impl Fn(&W, &mut Vec<u8>) -> Result<T, E> + Sync,
-    mut on: impl FnMut(&W, T),
+    mut on: impl FnMut(&W, T) -> Result<(), E>,
 ) -> Result<(), E> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = cores.min(THREADS).min(work.len());
@@ -42,7 +42,7 @@ pub fn in_order<W: Sync, T: Send, E: Send>(
         for (number, done) in found {
             early.insert(number, done?);
             while let Some(done) = early.remove(&wanted) {
-                on(&work[wanted], done);
+                on(&work[wanted], done)?;
                 wanted += 1;
             }
         }
@@ -58,11 +58,11 @@ mod tests {
     fn what_comes_out_is_in_order_and_complete() {
         let work: Vec<u64> = (0..500).collect();
         let mut found = Vec::new();
-        let done: Result<(), ()> = in_order(
-            &work,
-            |number, _| Ok(number * 2),
-            |_, double| found.push(double),
-        );
+        let double = |number: &u64, _: &mut Vec<u8>| Ok(number * 2);
+        let done: Result<(), ()> = in_order(&work, double, |_, double| {
+            found.push(double);
+            Ok(())
+        });
         assert_eq!(done, Ok(()));
         assert_eq!(
             found,
@@ -73,11 +73,10 @@ mod tests {
     #[test]
     fn an_error_ends_it() {
         let work: Vec<u64> = (0..500).collect();
-        let found = in_order(
-            &work,
-            |number, _| if *number == 250 { Err(*number) } else { Ok(()) },
-            |_, ()| {},
-        );
+        let up_to = |most: u64| move |number: u64| if number < most { Ok(()) } else { Err(number) };
+        let found = in_order(&work, |number, _| up_to(250)(*number), |_, ()| Ok(()));
         assert_eq!(found, Err(250));
+        let found = in_order(&work, |_, _| Ok(()), |number, ()| up_to(20)(*number));
+        assert_eq!(found, Err(20));
     }
 }

@@ -165,13 +165,7 @@ impl Journals {
                 .for_each(|(_, line)| change(line, &mut changed));
             Ok(changed)
         };
-        let mut written = Ok(());
-        threads::in_order(&work, one, |_, changed| {
-            if written.is_ok() {
-                written = to.write_all(&changed);
-            }
-        })?;
-        written
+        threads::in_order(&work, one, |_, changed| to.write_all(&changed))
     }
 
     pub(crate) fn sources(&self) -> &[JournalSource] {

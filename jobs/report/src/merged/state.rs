@@ -193,13 +193,16 @@ fn read(
     let of_any_run = accepted.of_any_run();
     let one =
         |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<PieceScan> {
-            let accepted = if journals.sources()[*source].is_delivered() {
-                &of_any_run
-            } else {
-                &accepted
+            let journal = &journals.sources()[*source];
+            let accepted = match journal.is_delivered() {
+                true => &of_any_run,
+                false => &accepted,
             };
-            let piece = pieces::read(&journals.sources()[*source], range.clone(), buffer)?;
+            let piece = pieces::read(journal, range.clone(), buffer)?;
             Ok(scan(&piece, *source as u32, accepted, is_watched))
         };
-    threads::in_order(work, one, |(source, _), scan| on(*source, scan))
+    threads::in_order(work, one, |(source, _), scan| {
+        on(*source, scan);
+        Ok(())
+    })
 }

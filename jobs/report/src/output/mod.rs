@@ -106,13 +106,7 @@ impl Merged {
             }
             Ok(lines)
         };
-        let mut written = Ok(());
-        threads::in_order(&parts, copied, |_, lines| {
-            if written.is_ok() {
-                written = to.write_all(&lines);
-            }
-        })?;
-        written
+        threads::in_order(&parts, copied, |_, lines| to.write_all(&lines))
     }
 }
 

@@ -215,6 +215,7 @@ impl<'a> VerifiedRun<'a> {
         threads::in_order(&work, one, |_, (row, of_job)| {
             findings.add(of_job);
             rows.push(row);
+            Ok(())
         })?;
         Ok((rows, findings))
     }
