@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::time::rfc3339;
 
 /// A start of a run after its first one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Resumed {
     /// When the run was started, RFC 3339 in UTC.
     pub at: String,
@@ -93,7 +93,7 @@ impl RunPlan {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Commit and state of a git work tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Git {
     /// Hash of the commit that is checked out.
     pub commit: String,

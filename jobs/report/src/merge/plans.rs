@@ -11,6 +11,7 @@ use jobs::sha256;
 
 use crate::merge::Input;
 use crate::merge::journals;
+use crate::sections::per_job::distinct;
 
 /// Returns the merged plan. The result depends on the set of inputs only: if they differ in something
 /// irrelevant, the smallest text is taken.
@@ -18,49 +19,27 @@ pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, Refusal> {
     let jobs = jobs(inputs)?;
     let files = input_files(inputs)?;
     let seed = seed(inputs)?;
-    let plans: Vec<_> = inputs.iter().map(|input| &input.plan).collect();
-    let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone()))
-        .unwrap_or_else(|| "several".to_owned());
-    let jobs_sha256 =
-        same(plans.iter().map(|plan| plan.jobs_sha256.clone())).unwrap_or_else(|| identity(&jobs));
-    let mut resumed_from: Vec<_> = plans
-        .iter()
-        .flat_map(|plan| plan.resumed_from.clone())
-        .collect();
-    resumed_from
-        .sort_by(|a, b| (&a.at, &a.argv, a.world_size).cmp(&(&b.at, &b.argv, b.world_size)));
-    resumed_from.dedup();
+    let runs = journals::runs(inputs).map_err(Refusal::new)?;
+    let runs: Vec<_> = runs.into_iter().collect();
+    let plans = || inputs.iter().map(|input| &input.plan);
+    let texts = |of: fn(&RunPlan) -> &String| plans().map(of).cloned();
+    let first = &inputs[0].plan;
     Ok(RunPlan {
-        schema: plans[0].schema.clone(),
-        id: sha256::of(
-            journals::runs(inputs)
-                .map_err(Refusal::new)?
-                .into_iter()
-                .collect::<Vec<_>>()
-                .join("\n"),
-        )[..32]
-            .to_owned(),
-        jobs_file,
-        jobs_sha256,
+        schema: first.schema.clone(),
+        id: sha256::of(runs.join("\n"))[..32].to_owned(),
+        jobs_file: same(texts(|plan| &plan.jobs_file)).unwrap_or_else(|| "several".to_owned()),
+        jobs_sha256: same(texts(|plan| &plan.jobs_sha256)).unwrap_or_else(|| identity(&jobs)),
         seed,
-        only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
-        world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
+        only: same(plans().map(|plan| plan.only.clone())).flatten(),
+        world_size: plans().map(|plan| plan.world_size).max().unwrap_or(1),
         jobs,
         inputs: files,
-        options: plans.iter().skip(1).fold(plans[0].options.clone(), common),
-        rrun: plans
-            .iter()
-            .map(|plan| plan.rrun.clone())
-            .max()
-            .unwrap_or_default(),
-        git: same(plans.iter().map(|plan| plan.git.clone())).flatten(),
-        created: plans
-            .iter()
-            .map(|plan| plan.created.clone())
-            .min()
-            .unwrap_or_default(),
-        resumed_from,
-        provenance: joined_provenance(plans.iter().copied()),
+        options: plans().fold(first.options.clone(), common),
+        rrun: texts(|plan| &plan.rrun).max().unwrap_or_default(),
+        git: same(plans().map(|plan| plan.git.clone())).flatten(),
+        created: texts(|plan| &plan.created).min().unwrap_or_default(),
+        resumed_from: distinct(plans().flat_map(|plan| plan.resumed_from.clone())),
+        provenance: joined_provenance(plans()),
         // No launch began the merged run, and nothing replaces it.
         ..RunPlan::default()
     })
@@ -72,7 +51,7 @@ fn same<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     values.all(|value| value == first).then_some(first)
 }
 
-fn common(mut options: BTreeMap<String, String>, plan: &&RunPlan) -> BTreeMap<String, String> {
+fn common(mut options: BTreeMap<String, String>, plan: &RunPlan) -> BTreeMap<String, String> {
     options.retain(|name, value| plan.options.get(name) == Some(value));
     options
 }
