@@ -124,15 +124,6 @@ pub struct Input {
     pub plan: RunPlan,
 }
 
-impl Input {
-    /// Reads the run in a folder with a plan.
-    fn read(root: &Path) -> Result<Self, Refusal> {
-        let folder = RunFolder::new(root);
-        let plan = RunPlan::read(&folder)?;
-        Ok(Self { folder, plan })
-    }
-}
-
 /// Returns the runs in `dirs`, each once, ordered by path, without `output`.
 fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, Refusal> {
     let mut roots = BTreeSet::new();
@@ -157,7 +148,12 @@ fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, Refusal> {
             output.display()
         )));
     }
-    roots.iter().map(|root| Input::read(root)).collect()
+    let read = |root: PathBuf| {
+        let folder = RunFolder::new(&root);
+        let plan = RunPlan::read(&folder)?;
+        Ok(Input { folder, plan })
+    };
+    roots.into_iter().map(read).collect()
 }
 
 /// Collects a run folder, or the run folders in it; symbolic links are not followed. A merged

@@ -12,26 +12,21 @@ pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
     let absolute = normal(&std::path::absolute(path)?);
     for base in absolute.ancestors() {
         if let (Ok(real), Ok(rest)) = (base.canonicalize(), absolute.strip_prefix(base)) {
-            return Ok(if rest.as_os_str().is_empty() {
-                real
-            } else {
-                real.join(rest)
-            });
+            // Without the slash at the end that joining an empty path adds.
+            return Ok(real.join(rest).components().collect());
         }
     }
     Ok(absolute)
 }
 
-/// Removes `.` and `..` lexically.
+/// Removes `.` and `..` from an absolute path, lexically.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                normal.pop();
-            }
-            part => normal.push(part),
+        if part == Component::ParentDir {
+            normal.pop();
+        } else {
+            normal.push(part);
         }
     }
     normal
