@@ -22,23 +22,19 @@ use crate::{EpisodeId, Merged};
 
 /// Chooses `count` of the scored episodes, or all if there are fewer.
 pub fn choose(contents: &Contents, count: usize, seed: &str) -> Vec<EpisodeId> {
-    let scored = contents.jobs.iter().flat_map(|job| {
-        let scored = job.episodes.iter().filter(|one| one.success.is_some());
-        scored.map(|one| (job.name(), one.episode))
+    let mut scored = Vec::new();
+    for job in &contents.jobs {
+        let episodes = job.episodes.iter().filter(|one| one.success.is_some());
+        scored.extend(episodes.map(|one| EpisodeId {
+            job: job.name().to_owned(),
+            episode: one.episode,
+        }));
+    }
+    scored.sort_by_cached_key(|EpisodeId { job, episode }| {
+        sha256::digest(format!("{seed}\n{job}\n{episode}"))
     });
-    let mut keys: Vec<_> = scored
-        .map(|(job, episode)| {
-            let key = sha256::digest(format!("{seed}\n{job}\n{episode}"));
-            (key, job, episode)
-        })
-        .collect();
-    keys.sort_unstable();
-    keys.truncate(count);
-    let chosen = |(_, job, episode): ([u8; 32], &str, u64)| EpisodeId {
-        job: job.to_owned(),
-        episode,
-    };
-    keys.into_iter().map(chosen).collect()
+    scored.truncate(count);
+    scored
 }
 
 /// Returns the plan of a run of these episodes only, which `rrun eval --resume` can continue;
