@@ -31,8 +31,7 @@ use std::collections::BTreeMap;
 
 use jobs::eval_args::{Against, EvalArgs};
 use jobs::job::{Job, JobIndex, Status};
-use jobs::journal::Claim;
-use jobs::journal::{Decision, Question, Verdict};
+use jobs::journal::{Claim, Decision, Question, Verdict};
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
 use jobs::table::Table;
@@ -106,11 +105,9 @@ impl SequentialComparison {
         reference: &Side,
         test: SequentialTest,
     ) -> Result<Self, Refusal> {
-        let paired = pending(jobs)
-            .map(|job| Ok((job.index, PairedJob::new(job, seed, reference)?)))
-            .collect::<Result<_, Refusal>>()?;
         let name = reference.path.display().to_string();
-        Self::of_pairs(paired, Reference::of_run(name), test)
+        let pair = |job: &Job| PairedJob::new(job, seed, reference);
+        Self::of(jobs, Reference::of_run(name), test, pair)
     }
 
     /// Compares the pending jobs of a run with a published rate of all of them together.
@@ -123,28 +120,27 @@ impl SequentialComparison {
         claim: Claim,
         test: SequentialTest,
     ) -> Result<Self, Refusal> {
-        let paired = pending(jobs)
-            .map(|job| Ok((job.index, PairedJob::without_reference(job, seed)?)))
-            .collect::<Result<_, Refusal>>()?;
-        Self::of_pairs(paired, Reference::of_claim(claim, test), test)
+        let pair = |job: &Job| PairedJob::without_reference(job, seed);
+        Self::of(jobs, Reference::of_claim(claim, test), test, pair)
     }
 
-    fn of_pairs(
-        paired: BTreeMap<JobIndex, PairedJob>,
+    fn of(
+        jobs: &[Job],
         reference: Reference,
         test: SequentialTest,
+        pair: impl Fn(&Job) -> Result<PairedJob, Refusal>,
     ) -> Result<Self, Refusal> {
-        let lengths = paired.values().map(|job| job.reference.len() as u64);
-        let comparable_rounds = lengths
-            .min()
-            .ok_or_else(|| Refusal::new("no job is pending"))?;
+        let pending = jobs.iter().filter(|job| job.status == Status::Pending);
+        let paired = pending.map(|job| Ok((job.index, pair(job)?)));
+        let jobs: BTreeMap<_, _> = paired.collect::<Result<_, Refusal>>()?;
+        let rounds = jobs.values().map(|job| job.reference.len() as u64).min();
         Ok(Self {
             test,
             reference,
-            comparable_rounds,
+            comparable_rounds: rounds.ok_or_else(|| Refusal::new("no job is pending"))?,
             rounds: 0,
-            sums: PairedSums::new(clusters(&paired).into_values().max().unwrap_or(1)),
-            jobs: paired,
+            sums: PairedSums::new(clusters(&jobs).into_values().max().unwrap_or(1)),
+            jobs,
             counts: PairCounts::default(),
             errors: 0,
             verdict: Verdict::Undecided,
@@ -283,10 +279,6 @@ impl SequentialComparison {
         }
         self.rounds += 1;
     }
-}
-
-fn pending(jobs: &[Job]) -> impl Iterator<Item = &Job> {
-    jobs.iter().filter(|job| job.status == Status::Pending)
 }
 
 /// Returns the number of jobs of each cluster.

@@ -45,11 +45,7 @@ impl Reference {
 
     /// Returns the verdict if these differences are enough for one.
     pub(super) fn verdict(&self, test: SequentialTest, sums: &PairedSums) -> Option<Verdict> {
-        let SequentialTest {
-            question,
-            margin,
-            level,
-        } = test;
+        let (margin, level) = (test.margin, test.level);
         let [low, high] = self.interval;
         // A claim has half of the level, and each side of this run's rate a quarter.
         let (side, both) = match self.claim {
@@ -58,7 +54,7 @@ impl Reference {
         };
         let is_above = |rate: f64, level| rate <= -1.0 || sums.is_above(rate, level);
         let is_below = |rate: f64, level| rate >= 1.0 || sums.is_below(rate, level);
-        match question {
+        match test.question {
             Question::Regression if is_above(high - margin, side) => Some(Verdict::Passed),
             Question::Regression if is_below(low, side) => Some(Verdict::Regression),
             Question::Reproduction
