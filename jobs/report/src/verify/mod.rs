@@ -220,30 +220,33 @@ pub fn job(merged: &Merged, job: &Job) -> io::Result<JobAudit> {
             .push(format!("{}: {missing} missing", job.name));
     }
     let Findings { wrong, notes } = &mut audit.findings;
-    let tell = |list: &mut Vec<String>, numbers: &[u64], what: &str| {
+    let tell = |list: &mut Vec<String>, numbers: Vec<u64>, what: &str| {
         if !numbers.is_empty() {
-            let which = episodes(numbers.iter().copied());
-            list.push(format!("{}: {which} {what}", job.name));
+            list.push(format!("{}: {} {what}", job.name, episodes(numbers)));
         }
     };
     let again = "scored more than once, with";
-    tell(notes, &agreeing, &format!("{again} the same outcome"));
+    tell(notes, agreeing, &format!("{again} the same outcome"));
+    let undocumented = seen.in_datasets.iter().flat_map(Recorded::gaps);
     for (numbers, what) in [
-        (&seen.errors, "broken by an error"),
-        (&differing, &format!("{again} different outcomes")),
+        (seen.errors, "broken by an error"),
+        (differing, &*format!("{again} different outcomes")),
         (
-            &seen.seeds,
+            seen.seeds,
             "not run from the seed that plan and number give",
         ),
         (
-            &seen.undocumented(),
+            undocumented.collect(),
             "not in a dataset, though others like it are",
         ),
-        (&seen.unfilmed(), "not in a video, though others are"),
+        (
+            seen.in_videos.gaps().collect(),
+            "not in a video, though others are",
+        ),
     ] {
         tell(wrong, numbers, what);
     }
-    wrong.extend(settings(merged, job).map(|change| format!("{}: {change}", job.name)));
+    wrong.extend(changed_settings(merged, job));
     if job.status == Status::Pending && audit.expected.is_none() {
         let unknown = format!(
             "{}: never started, so its number of episodes is unknown",
@@ -264,21 +267,17 @@ impl JobAudit {
             demos.push(ExpectedDemo { name, outcome });
         }
         let frames = episode.video.as_ref().map_or(1, |video| video.frames);
-        if let Some(video) = episode.video {
-            let spans = self.videos.entry(video.file).or_default();
+        let of_env = episode
+            .video
+            .map(|video| (video.file, outcome.episode, video.first_frame));
+        let alone = episode.episode_video.map(|file| (file, 0, 0));
+        for (file, episode, first) in of_env.into_iter().chain(alone) {
+            let spans = self.videos.entry(file).or_default();
             spans.push(EpisodeFrames {
-                episode: outcome.episode,
-                first: video.first_frame,
-                frames: video.frames,
-            });
-        }
-        if let Some(file) = episode.episode_video {
-            let whole = EpisodeFrames {
-                episode: 0,
-                first: 0,
+                episode,
+                first,
                 frames,
-            };
-            self.videos.entry(file).or_default().push(whole);
+            });
         }
     }
 }
@@ -288,51 +287,45 @@ impl JobAudit {
 struct Irregularities {
     errors: Vec<u64>,
     seeds: Vec<u64>,
-    /// Scored episodes that are in a dataset, by whether they were solved; below, those that are
-    /// not.
-    documented: [Vec<u64>; 2],
-    undocumented: [Vec<u64>; 2],
-    filmed: u64,
-    unfilmed: Vec<u64>,
+    /// By whether the episode was solved: `--export-mode succeeded` leaves the failed ones out.
+    in_datasets: [Recorded; 2],
+    in_videos: Recorded,
+}
+
+/// Which of some scored episodes were recorded.
+#[derive(Default)]
+struct Recorded {
+    any: bool,
+    missing: Vec<u64>,
 }
 
 impl Irregularities {
     fn episode(&mut self, plan: &RunPlan, job: &Job, episode: &Episode) {
         let number = episode.episode;
-        if episode.error.is_some() {
-            self.errors.push(number);
-        } else {
-            let solved = usize::from(episode.success == Some(true));
-            let list = if episode.dataset.is_some() {
-                &mut self.documented
-            } else {
-                &mut self.undocumented
-            };
-            list[solved].push(number);
-            match &episode.video {
-                Some(_) => self.filmed += 1,
-                None => self.unfilmed.push(number),
-            }
-        }
         if episode.seed != seed::episode(plan.seed, job, number) {
             self.seeds.push(number);
         }
-    }
-
-    /// Returns the episodes that are missing from a dataset although others with the same outcome
-    /// are in one: `--export-mode succeeded` leaves the failed ones out.
-    fn undocumented(&self) -> Vec<u64> {
-        let classes = self.documented.iter().zip(&self.undocumented);
-        let broken = classes.filter(|(documented, _)| !documented.is_empty());
-        broken.flat_map(|(_, missing)| missing).copied().collect()
-    }
-
-    fn unfilmed(&self) -> Vec<u64> {
-        if self.filmed > 0 {
-            self.unfilmed.clone()
-        } else {
-            Vec::new()
+        if episode.error.is_some() {
+            self.errors.push(number);
+            return;
         }
+        let alike = &mut self.in_datasets[usize::from(episode.success == Some(true))];
+        alike.add(number, episode.dataset.is_some());
+        self.in_videos.add(number, episode.video.is_some());
+    }
+}
+
+impl Recorded {
+    fn add(&mut self, number: u64, is_recorded: bool) {
+        match is_recorded {
+            true => self.any = true,
+            false => self.missing.push(number),
+        }
+    }
+
+    /// Returns the episodes that are missing although others like them were recorded.
+    fn gaps(&self) -> impl Iterator<Item = u64> {
+        self.missing.iter().copied().filter(|_| self.any)
     }
 }
 
@@ -348,7 +341,7 @@ fn is_same(name: &str, a: &Value, b: &Value) -> bool {
 }
 
 /// Returns the settings of a job that changed at a later start and may have changed its results.
-fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
+fn changed_settings(merged: &Merged, job: &Job) -> Vec<String> {
     let mut seen: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for (name, value) in merged
         .settings_of(job)
@@ -360,12 +353,12 @@ fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
             values.push(value);
         }
     }
-    let changed = seen.into_iter().filter(|(_, values)| values.len() > 1);
+    seen.retain(|_, values| values.len() > 1);
     let text = |(name, values): (&str, Vec<&Value>)| {
         let values: Vec<_> = values.iter().map(|value| value.to_string()).collect();
-        format!("{name} was {}", values.join(", then "))
+        format!("{}: {name} was {}", job.name, values.join(", then "))
     };
-    changed.map(text).collect::<Vec<_>>().into_iter()
+    seen.into_iter().map(text).collect()
 }
 
 #[cfg(test)]
