@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::compare::side::{SideEpisode, SideJob};
 use crate::stats::Solved;
 use crate::stats::paired::{McNemar, MeanDifference, PairCounts, mean_difference};
-use crate::verify::HOW;
+use crate::verify::{HOW, is_same};
 
 pub mod gate;
 pub mod sequential;
@@ -259,7 +259,7 @@ fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
         .iter()
         .filter(|(name, _)| !HOW.contains(&name.as_str()));
     let both = named.filter_map(|(name, ours)| Some((name, ours, b.settings.get(name)?)));
-    both.filter(|(_, ours, theirs)| ours != theirs)
+    both.filter(|(name, ours, theirs)| !is_same(name, ours, theirs))
         .map(|(name, ours, theirs)| format!("{name} is {ours} in A and {theirs} in B"))
         .collect()
 }

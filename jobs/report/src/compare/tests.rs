@@ -182,6 +182,8 @@ fn what_differs_beside_the_policy_is_told() {
         settings: [
             ("chunk_length".to_owned(), json!(chunk)),
             ("device".to_owned(), json!(device)),
+            // Each side has imported a package that the other one has not.
+            ("env_versions".to_owned(), json!({"numpy": "2.1", device: "1.0"})),
         ]
         .into(),
         ..side_job(task, "1")

@@ -329,9 +329,9 @@ impl Recorded {
     }
 }
 
-/// Returns whether a setting has the same value. Of the versions of packages, those count that both
-/// starts have imported: what is imported may depend on whether anything is rendered.
-fn is_same(name: &str, a: &Value, b: &Value) -> bool {
+/// Returns whether a setting has the same value. Of the versions of packages, those count that were
+/// imported both times: what is imported may depend on whether anything is rendered.
+pub(crate) fn is_same(name: &str, a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) if name.ends_with("_versions") => a
             .iter()
