@@ -55,21 +55,17 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
             certified.planned
         )];
     }
-    let found = certified.episodes.iter().map(|one| one.episode);
-    if !found.clone().is_sorted_by(|a, b| a < b) {
+    if !certified
+        .episodes
+        .is_sorted_by(|a, b| a.episode < b.episode)
+    {
         wrong.push("its episodes are not in ascending order, each once".to_owned());
     }
-    let unplanned: Vec<_> = found
-        .clone()
-        .filter(|number| !certified.planned.has(*number))
-        .collect();
     let of = |is_wrong: &dyn Fn(&EpisodeOutcome) -> bool| -> Vec<u64> {
-        let episodes = certified.episodes.iter();
-        episodes
-            .filter(|one| is_wrong(one))
-            .map(|one| one.episode)
-            .collect()
+        let wrong = certified.episodes.iter().filter(|one| is_wrong(one));
+        wrong.map(|one| one.episode).collect()
     };
+    let unplanned = of(&|one| !certified.planned.has(one.episode));
     let seeds = of(&|one| one.seed != seed::episode(plan.seed, job, one.episode));
     let ends = of(&|one| match one.end {
         End::Success => one.success != Some(true),
