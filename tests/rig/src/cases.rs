@@ -102,7 +102,7 @@ fn differing(wanted: &str, found: &str) -> String {
 }
 
 /// Returns a document with a change for each line: `path/to/field = JSON`, or `- path/to/field`
-/// for a field that is gone. An entry of a list has its position as its name.
+/// for one that is gone. An entry of a list has its position as its name.
 #[track_caller]
 pub fn changed(document: &Value, lines: &str) -> Value {
     let mut document = document.clone();
@@ -120,7 +120,10 @@ pub fn changed(document: &Value, lines: &str) -> Value {
         match (value, place) {
             (Some(value), place) => *field(place, name) = value,
             (None, Value::Object(fields)) => drop(fields.remove(name)),
-            (None, _) => panic!("{line}: there is no object"),
+            (None, Value::Array(entries)) => {
+                drop(entries.remove(name.parse().expect("a position")))
+            }
+            (None, _) => panic!("{line}: there is neither an object nor a list"),
         }
     }
     document
