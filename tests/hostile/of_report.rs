@@ -32,8 +32,9 @@ fn hostile_report_of_a_plan() {
     let folder = RunFolder::new(Path::new("run"));
     Target::new("report_of_a_plan").corpus("plan").run(|input| {
         let plan = RunPlan::parse(&folder, input).ok()?;
-        let report = Report::new(&plan, &[], Context::default());
-        Some((plan.jobs.len(), report.missing_count.min(9)))
+        let merged = Merged::new(plan, Journals::default()).unwrap();
+        let report = Report::of(&merged, Context::default()).unwrap();
+        Some((merged.plan.jobs.len(), report.missing_count.min(9)))
     });
 }
 

@@ -23,10 +23,8 @@ use std::time::SystemTime;
 use indexmap::{IndexMap, IndexSet};
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::{Job, Status};
-use jobs::journal::Line;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
-use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 
 use crate::sections::rates::{JobEpisodes, Policies, groups, mean_rate};
@@ -95,16 +93,6 @@ impl Context {
 }
 
 impl Report {
-    /// Builds the report of lines in memory; a line that occurs twice counts once.
-    ///
-    /// # Panics
-    /// Never: reading lines in memory cannot fail.
-    pub fn new(plan: &RunPlan, lines: &[Line], context: Context) -> Self {
-        let merged = Merged::new(plan.clone(), Journals::of_lines(lines));
-        let report = merged.and_then(|merged| Self::of(&merged, context));
-        report.expect("bytes in memory can be read")
-    }
-
     /// Builds the report of merged journals.
     ///
     /// # Errors

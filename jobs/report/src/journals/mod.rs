@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use jobs::journal::{Line, RankStart, naming};
+use jobs::journal::{RankStart, naming};
 use jobs::launch::LivingLaunch;
 use jobs::layout::RunFolder;
 use jobs::threads;
@@ -93,20 +93,6 @@ impl Journals {
             }
         }
         self
-    }
-
-    /// Creates a journal in memory with the lines of one rank.
-    ///
-    /// # Panics
-    /// Never: every line can be serialized.
-    pub fn of_lines(lines: &[Line]) -> Self {
-        let mut bytes = Vec::new();
-        for line in lines {
-            serde_json::to_writer(&mut bytes, line)
-                .expect("keys are texts, and a vector takes every byte");
-            bytes.push(b'\n');
-        }
-        Self::default().and_delivered([(0, bytes)])
     }
 
     /// Notes which launches are alive, see [`jobs::launch::Pulse`]. Their ranks on another machine or

@@ -11,6 +11,24 @@ use jobs::plan::RunPlan;
 use jobs::samples;
 use serde_json::{Value, json};
 
+use crate::{Context, Journals, Merged, Report};
+
+impl Journals {
+    /// Creates a journal in memory with the lines of one rank.
+    pub(crate) fn of_lines(lines: &[Line]) -> Self {
+        let text = lines.iter().map(|line| format!("{}\n", json!(line)));
+        Self::default().and_delivered([(0, text.collect::<String>().into_bytes())])
+    }
+}
+
+impl Report {
+    /// Builds the report of lines in memory.
+    pub(crate) fn new(plan: &RunPlan, lines: &[Line], context: Context) -> Self {
+        let merged = Merged::new(plan.clone(), Journals::of_lines(lines)).unwrap();
+        Self::of(&merged, context).unwrap()
+    }
+}
+
 /// Names of the jobs.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

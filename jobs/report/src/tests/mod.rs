@@ -6,8 +6,9 @@ use serde_json::json;
 use super::*;
 use jobs::episode::Episode;
 use jobs::job::JobIndex;
-use jobs::journal::{Blame, JobEnd, JobStart, RankStart};
+use jobs::journal::{Blame, JobEnd, JobStart, Line, RankStart};
 use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
 use jobs::progress;
 use jobs::samples;
 

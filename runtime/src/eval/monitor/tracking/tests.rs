@@ -7,7 +7,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::job::JobIndex;
 use jobs::plan::RunPlan;
 use jobs::tracking::TrackingArgs;
-use report::Context;
+use report::{Context, Journals, Merged};
 use rig::wait::until;
 use serde_json::{Value, json};
 
@@ -86,7 +86,8 @@ impl Tracked {
     }
 
     fn finish(&self, tracking: Tracking, stop: &StopRequest) -> Vec<String> {
-        let report = Report::new(&self.plan, &[], Context::default());
+        let merged = Merged::new(self.plan.clone(), Journals::default()).unwrap();
+        let report = Report::of(&merged, Context::default()).unwrap();
         tracking.finish(&report, &self.folder(), stop)
     }
 
