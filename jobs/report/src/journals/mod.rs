@@ -115,16 +115,12 @@ impl Journals {
         launch.is_some_and(|launch| self.unseen.contains(&(launch, start.host.clone())))
     }
 
-    /// Returns who writes into the folder, if anybody does.
+    /// Returns who writes into the folder, if anybody does. Unlike [`jobs::journal::in_use`] this
+    /// takes no lock, so it never hinders a rank that starts.
     pub fn writer(&self) -> Option<String> {
-        let rank = || self.in_use().then(|| "a rank is running".to_owned());
+        let is_held = || self.sources.iter().any(|source| source.is_held);
+        let rank = || is_held().then(|| "a rank is running".to_owned());
         self.launch.clone().or_else(rank)
-    }
-
-    /// Returns whether a process is writing to one of the journals. Unlike
-    /// [`jobs::journal::in_use`] this takes no lock, so it never hinders a rank that starts.
-    pub fn in_use(&self) -> bool {
-        self.sources.iter().any(|source| source.is_held)
     }
 
     /// Returns the paths of the journals that are files, in order.
