@@ -10,7 +10,7 @@ use jobs::files;
 use jobs::journal::naming;
 use jobs::layout::journal_rank;
 
-use crate::journals::held;
+use crate::journals::{held, pieces};
 
 /// Maximum size of a journal in bytes: some fifty million episodes of one rank.
 const MAX_JOURNAL_BYTES: u64 = 64 << 30;
@@ -24,19 +24,15 @@ pub(crate) struct JournalSource {
     pub(crate) rank: usize,
     /// Whether a process is writing to the journal.
     pub(crate) is_held: bool,
+    /// Device and inode of a file.
+    id: Option<(u64, u64)>,
     body: Body,
 }
 
 /// Where the bytes are.
 #[derive(Debug)]
 enum Body {
-    File {
-        file: File,
-        path: PathBuf,
-        len: u64,
-        /// Device and inode.
-        id: (u64, u64),
-    },
+    File { file: File, path: PathBuf, len: u64 },
     Bytes(Vec<u8>),
 }
 
@@ -56,12 +52,12 @@ impl JournalSource {
             file,
             path: path.to_owned(),
             len: meta.len(),
-            id: (meta.dev(), meta.ino()),
         };
         Ok(Self {
             name,
             rank: journal_rank(path).unwrap_or(0),
             is_held,
+            id: Some((meta.dev(), meta.ino())),
             body,
         })
     }
@@ -72,23 +68,15 @@ impl JournalSource {
             name,
             rank,
             is_held: false,
+            id: None,
             body: Body::Bytes(bytes),
         }
     }
 
     /// Returns whether this is the same file as `earlier`, and no shorter.
     pub(crate) fn continues(&self, earlier: &Self) -> bool {
-        match (&self.body, &earlier.body) {
-            (
-                Body::File { len, id, .. },
-                Body::File {
-                    len: before,
-                    id: known,
-                    ..
-                },
-            ) => self.name == earlier.name && id == known && len >= before,
-            _ => false,
-        }
+        let is_same = (&self.name, self.id) == (&earlier.name, earlier.id);
+        is_same && !self.is_delivered() && self.len() >= earlier.len()
     }
 
     /// Returns the path of a journal that is a file.
@@ -106,7 +94,7 @@ impl JournalSource {
 
     /// Returns whether another rank delivered the journal.
     pub(crate) fn is_delivered(&self) -> bool {
-        matches!(self.body, Body::Bytes(_))
+        self.id.is_none()
     }
 
     /// Returns the size in bytes.
@@ -119,10 +107,7 @@ impl JournalSource {
 
     /// Returns whether one of the two journals is a prefix of the other.
     pub(crate) fn agrees(&self, other: &Self) -> bool {
-        const STEP: u64 = 1 << 20;
-        let common = self.len().min(other.len());
-        (0..common.div_ceil(STEP)).all(|step| {
-            let range = step * STEP..((step + 1) * STEP).min(common);
+        pieces::pieces(0..self.len().min(other.len())).all(|range| {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             let read = self
                 .fill(&mut ours, range.clone())
