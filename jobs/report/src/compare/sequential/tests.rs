@@ -87,21 +87,31 @@ fn the_first_round_that_decides_is_the_decision_however_many_have_ended() {
     assert_eq!(decision.only_a, decision.rounds * 2);
 }
 
+/// Returns the decision about 100 rounds of two jobs.
+fn decided(
+    question: Question,
+    reference_solved: fn(u64) -> Option<bool>,
+    solved: fn(u64) -> Option<bool>,
+) -> Decision {
+    let jobs = jobs(&[100, 100], None);
+    let test = SequentialTest { question, ..TEST };
+    let reference = reference(&jobs, 100, reference_solved);
+    let mut found = SequentialComparison::new(&jobs, 1, &reference, test).unwrap();
+    for episode in 0..100 {
+        (0..2).for_each(|job| found.add(JobIndex(job), episode, solved(episode)));
+    }
+    assert!(found.look());
+    found.decision(String::new())
+}
+
 #[test]
 fn the_same_outcomes_pass_and_are_the_same() {
-    let jobs = jobs(&[100, 100], None);
-    let reference = reference(&jobs, 100, |episode| Some(episode % 3 > 0));
     for (question, verdict) in [
         (Question::Regression, Verdict::Passed),
         (Question::Reproduction, Verdict::Same),
     ] {
-        let test = SequentialTest { question, ..TEST };
-        let mut found = SequentialComparison::new(&jobs, 1, &reference, test).unwrap();
-        for episode in 0..100 {
-            (0..2).for_each(|job| found.add(JobIndex(job), episode, Some(episode % 3 > 0)));
-        }
-        assert!(found.look());
-        let decision = found.decision(String::new());
+        let solved = |episode: u64| Some(!episode.is_multiple_of(3));
+        let decision = decided(question, solved, solved);
         assert_eq!(decision.verdict, verdict);
         assert!((50..70).contains(&decision.rounds), "{decision:?}");
     }
@@ -109,16 +119,12 @@ fn the_same_outcomes_pass_and_are_the_same() {
 
 #[test]
 fn a_gain_is_a_difference_and_no_loss() {
-    let jobs = jobs(&[100], None);
-    let reference = reference(&jobs, 100, |_| Some(false));
     for (question, verdict) in [
         (Question::Regression, Verdict::Passed),
         (Question::Reproduction, Verdict::Different),
     ] {
-        let test = SequentialTest { question, ..TEST };
-        let mut found = SequentialComparison::new(&jobs, 1, &reference, test).unwrap();
-        assert!(rounds(&mut found, 1, 0..100, true));
-        assert_eq!(found.decision(String::new()).verdict, verdict);
+        let decision = decided(question, |_| Some(false), |_| Some(true));
+        assert_eq!(decision.verdict, verdict);
     }
 }
 
