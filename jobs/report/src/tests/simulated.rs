@@ -24,3 +24,13 @@ impl Numbers {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
+
+/// Returns the share of so many simulations in which `is_found` is true.
+pub(crate) fn share(
+    simulations: u32,
+    mut numbers: Numbers,
+    mut is_found: impl FnMut(&mut Numbers) -> bool,
+) -> f64 {
+    let found = (0..simulations).filter(|_| is_found(&mut numbers)).count();
+    found as f64 / f64::from(simulations)
+}

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::compare::side::SideJob;
 use crate::compare::tests::side_of;
-use crate::tests::simulated::Numbers;
+use crate::tests::simulated::{Numbers, share};
 
 const TEST: SequentialTest = SequentialTest {
     question: Question::Regression,
@@ -278,10 +278,7 @@ impl Numbers {
 /// Returns the share of 10 000 runs whose verdict against a claim is `wrong`, if the policy of the
 /// claim solves `claimed` and that of the run `rate`. Looks come every twenty episodes.
 fn wrong_verdicts(wrong: Verdict, claimed: f64, rate: f64) -> f64 {
-    const RUNS: u32 = 10_000;
-    let mut numbers = Numbers(5);
-    let mut found = 0_u32;
-    for _ in 0..RUNS {
+    share(10_000, Numbers(5), |numbers| {
         let claim = Claim {
             solved: numbers.solved(300, claimed),
             episodes: 300,
@@ -292,9 +289,8 @@ fn wrong_verdicts(wrong: Verdict, claimed: f64, rate: f64) -> f64 {
             (0..20).for_each(|_| sums.add(1, i32::from(numbers.is_below(rate))));
             reference.verdict(REPRODUCTION, &sums)
         });
-        found += u32::from(verdict == Some(wrong));
-    }
-    f64::from(found) / f64::from(RUNS)
+        verdict == Some(wrong)
+    })
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::tests::simulated::Numbers;
+use crate::tests::simulated::{Numbers, share};
 use proptest::prelude::*;
 
 impl Numbers {
@@ -11,27 +11,6 @@ impl Numbers {
             _ => 0,
         }
     }
-}
-
-/// Returns the share of 10 000 runs in which `rejects` says so at the end of any round. A round has
-/// one difference per job, with the job's probabilities.
-fn share(jobs: &[[f64; 2]], rounds: u32, rejects: impl Fn(&PairedSums) -> bool) -> f64 {
-    const RUNS: u32 = 10_000;
-    let mut numbers = Numbers(11);
-    let mut found = 0_u32;
-    for _ in 0..RUNS {
-        let mut sums = PairedSums::new(1);
-        for _ in 0..rounds {
-            for job in jobs {
-                sums.add(1, numbers.difference(*job));
-            }
-            if rejects(&sums) {
-                found += 1;
-                break;
-            }
-        }
-    }
-    f64::from(found) / f64::from(RUNS)
 }
 
 fn sums(counts: [u64; 3]) -> PairedSums {
@@ -79,10 +58,18 @@ fn many_equal_outcomes_narrow_the_interval_about_zero() {
 // Errors at any of the looks, of which there is one after each round. Ville's inequality bounds them
 // by the level; 0.003 is two standard errors of 10 000 runs.
 
-/// Asserts that at most this share of runs of so many rounds is rejected.
+/// Asserts that `rejects` says so at the end of any round in at most this share of 10 000 runs. A
+/// round has one difference per job, with the job's probabilities.
 #[track_caller]
 fn assert_rare(most: f64, jobs: &[[f64; 2]], rounds: u32, rejects: impl Fn(&PairedSums) -> bool) {
-    let found = share(jobs, rounds, rejects);
+    let found = share(10_000, Numbers(11), |numbers| {
+        let mut sums = PairedSums::new(1);
+        (0..rounds).any(|_| {
+            jobs.iter()
+                .for_each(|job| sums.add(1, numbers.difference(*job)));
+            rejects(&sums)
+        })
+    });
     assert!(found <= most, "{jobs:?}: {found}");
 }
 
@@ -119,49 +106,36 @@ fn a_loss_of_exactly_the_margin_rarely_passes_and_is_rarely_called_the_same() {
 /// too often; as one cluster they do not.
 #[test]
 fn jobs_of_one_cluster_count_as_one_bet() {
-    let shares = |largest: u32, bets: u32| {
-        const RUNS: u32 = 2_000;
-        let mut numbers = Numbers(5);
-        let mut found = 0_u32;
-        for _ in 0..RUNS {
+    let rejected = |largest: u32, bets: u32| {
+        share(2_000, Numbers(5), |numbers| {
             let mut sums = PairedSums::new(largest);
-            for _ in 0..60 {
-                let difference = numbers.difference([0.3, 0.3]);
-                for _ in 0..bets {
-                    let pairs = 4 / bets;
-                    sums.add(pairs, difference * pairs as i32);
-                }
-                if sums.is_below(0.0, 0.025) {
-                    found += 1;
-                    break;
-                }
-            }
-        }
-        f64::from(found) / f64::from(RUNS)
+            let pairs = 4 / bets;
+            (0..60).any(|_| {
+                let sum = numbers.difference([0.3, 0.3]) * pairs as i32;
+                (0..bets).for_each(|_| sums.add(pairs, sum));
+                sums.is_below(0.0, 0.025)
+            })
+        })
     };
-    assert!(shares(4, 1) <= 0.025 + 0.007, "{}", shares(4, 1));
-    assert!(shares(1, 4) > 0.06, "{}", shares(1, 4));
+    let [together, apart] = [rejected(4, 1), rejected(1, 4)];
+    assert!(together <= 0.025 + 0.007, "{together}");
+    assert!(apart > 0.06, "{apart}");
 }
 
 /// Asserts that `rejects` holds after `wanted` pairs on average, within five percent: the mean of
 /// 2000 runs, with a look after each pair.
 #[track_caller]
 fn assert_pairs(differences: [f64; 2], wanted: f64, rejects: impl Fn(&PairedSums) -> bool) {
-    const RUNS: u32 = 2_000;
-    const MOST: u32 = 5_000;
-    let mut numbers = Numbers(3);
-    let mut pairs = 0_u64;
-    for _ in 0..RUNS {
+    let mut pairs = 0_u32;
+    share(2_000, Numbers(3), |numbers| {
         let mut sums = PairedSums::new(1);
-        for _ in 0..MOST {
+        (0..5_000).any(|_| {
             sums.add(1, numbers.difference(differences));
             pairs += 1;
-            if rejects(&sums) {
-                break;
-            }
-        }
-    }
-    let found = pairs as f64 / f64::from(RUNS);
+            rejects(&sums)
+        })
+    });
+    let found = f64::from(pairs) / 2_000.0;
     assert!(
         (found / wanted - 1.0).abs() < 0.05,
         "{differences:?}: {found}"
