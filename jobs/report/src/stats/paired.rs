@@ -110,17 +110,12 @@ impl PairCounts {
     /// Returns McNemar's test; `None` if no pair is discordant.
     pub fn mcnemar(&self) -> Option<McNemar> {
         let (b, c) = (self.only_a, self.only_b);
-        match b + c {
-            0 => None,
-            1..=EXACT => Some(McNemar {
-                p: coin(b.min(c), b + c),
-                exact: true,
-            }),
-            _ => Some(McNemar {
-                p: continuity(b, c),
-                exact: false,
-            }),
-        }
+        let exact = b + c <= EXACT;
+        let p = || match exact {
+            true => coin(b.min(c), b + c),
+            false => continuity(b, c),
+        };
+        (b + c > 0).then(|| McNemar { p: p(), exact })
     }
 }
 
@@ -189,18 +184,8 @@ pub fn mean_difference(differences: &[f64]) -> Option<MeanDifference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::simulated::pairs;
     use proptest::prelude::*;
-
-    /// Converts a table as in textbooks: the difference of its first row and its first column is
-    /// that of B and A.
-    fn pairs([both, only_b, only_a, neither]: [u64; 4]) -> PairCounts {
-        PairCounts {
-            both,
-            only_a,
-            only_b,
-            neither,
-        }
-    }
 
     #[test]
     fn the_exact_test_agrees_with_statsmodels() {
@@ -246,7 +231,9 @@ mod tests {
     #[test]
     fn newcombes_interval_agrees_with_published_ones() {
         let close = |table: [u64; 4], wanted: [f64; 2], digits: f64| {
-            let found = pairs(table).interval95().unwrap();
+            // As in textbooks: the difference of the first row and the first column.
+            let [both, only_b, only_a, neither] = table;
+            let found = pairs([both, only_a, only_b, neither]).interval95().unwrap();
             let near = |a: f64, b: f64| (a - b).abs() < digits;
             assert!(near(found[0], wanted[0]), "{table:?}: {found:?}");
             assert!(near(found[1], wanted[1]), "{table:?}: {found:?}");

@@ -126,10 +126,8 @@ impl fmt::Display for GateResult {
                     f,
                     "undecided: a loss of {points} points or more is neither shown nor excluded"
                 )?;
-                match self.pairs_needed {
-                    Some(pairs) => write!(f, "; about {pairs} pairs would do"),
-                    None => Ok(()),
-                }
+                self.pairs_needed
+                    .map_or(Ok(()), |pairs| write!(f, "; about {pairs} pairs would do"))
             }
         }
     }

@@ -76,10 +76,8 @@ pub fn rates(sets: &[MatchedSet]) -> Option<MatchedRates> {
 
 /// Returns the number of independent trials with the variance that the rate of the variants has.
 fn effective_trials(sets: &[MatchedSet], rate: f64) -> f64 {
-    let (count, most) = (
-        sets.len() as f64,
-        sets.iter().map(|set| set.variants).sum::<u64>() as f64,
-    );
+    let count = sets.len() as f64;
+    let most = sets.iter().map(|set| set.variants).sum::<u64>() as f64;
     let squares: f64 = sets.iter().map(|set| (set.variant() - rate).powi(2)).sum();
     let variance = squares / (count - 1.0) / count;
     let trials = rate * (1.0 - rate) / variance;
@@ -137,14 +135,11 @@ fn exact(chances: &[f64], found: usize) -> f64 {
     let mut distribution = vec![1.0];
     for chance in chances {
         distribution.push(0.0);
-        for count in (0..distribution.len()).rev() {
-            let success = if count > 0 {
-                distribution[count - 1]
-            } else {
-                0.0
-            };
-            distribution[count] = distribution[count] * (1.0 - chance) + success * chance;
+        for count in (1..distribution.len()).rev() {
+            let success = distribution[count - 1] * chance;
+            distribution[count] = distribution[count] * (1.0 - chance) + success;
         }
+        distribution[0] *= 1.0 - chance;
     }
     let low: f64 = distribution[..=found].iter().sum();
     let high: f64 = distribution[found..].iter().sum();
