@@ -180,11 +180,12 @@ fn a_job_that_is_the_partner_of_another_is_not_paired_with_its_namesake() {
 fn what_differs_beside_the_policy_is_told() {
     let with = |chunk: u64, device: &str, task: &str| SideJob {
         settings: [
-            ("chunk_length".to_owned(), json!(chunk)),
-            ("device".to_owned(), json!(device)),
+            ("chunk_length", json!(chunk)),
+            ("device", json!(device)),
             // Each side has imported a package that the other one has not.
-            ("env_versions".to_owned(), json!({"numpy": "2.1", device: "1.0"})),
+            ("env_versions", json!({"numpy": "2.1", device: "1.0"})),
         ]
+        .map(|(name, value)| (name.to_owned(), value))
         .into(),
         ..side_job(task, "1")
     };
