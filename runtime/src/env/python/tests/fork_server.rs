@@ -302,12 +302,12 @@ fn an_import_that_fails_is_told_as_by_a_process_of_its_own() {
 fn an_import_that_hangs_is_given_up_with_its_last_lines() {
     let imported = Imported::new("print('looking for a licence', flush=True); time.sleep(3600)");
     let place = EnvPlacement {
-        stall_timeout: Duration::from_secs(4),
+        stall_timeout: Duration::from_secs(10),
         ..EnvPlacement::new(2)
     };
     let started = start_with(imported.args(json!({})), config(place));
     let reason = shown(&started.err().unwrap().to_string());
-    let begin = "the simulator gave no answer for 4 s; it was at `make ";
+    let begin = "the simulator gave no answer for 10 s; it was at `make ";
     let end = ", process N\n    looking for a licence";
     assert!(
         reason.starts_with(begin) && reason.ends_with(end),
