@@ -2,6 +2,7 @@
 //! misspelt name probably means.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -34,6 +35,11 @@ impl Refusal {
             place: place.to_string(),
             reason: reason.to_string(),
         }
+    }
+
+    /// Refuses a file, or what is in it.
+    pub fn in_file(path: &Path, reason: impl Display) -> Self {
+        Self::at(format_args!("`{}`", path.display()), reason)
     }
 
     /// Refuses with a sentence that says the place itself.

@@ -23,30 +23,23 @@ pub(crate) const MOST_PARTS: usize = 32;
 /// Reads the text of a file.
 pub fn read(path: &Path) -> Result<String, Refusal> {
     let text = files::read_text(&installed::found_path(path), MAX_BYTES);
-    text.map_err(|err| Refusal::at(format_args!("cannot read config {}", quoted(path)), err))
-}
-
-/// Returns a path as refusals name it.
-pub(crate) fn quoted(path: &Path) -> String {
-    format!("`{}`", path.display())
+    let place = format!("cannot read config `{}`", path.display());
+    text.map_err(|err| Refusal::at(place, err))
 }
 
 /// Parses a text. A top-level key with dots, as in s001's `env.eval.video_cfg.save_video: False`,
 /// is a path.
 pub fn parse(path: &Path, text: &str) -> Result<Value, Refusal> {
-    let refuse = |reason: String| Refusal::at(quoted(path), reason);
-    if text
-        .lines()
-        .all(|line| line.trim().is_empty() || line.trim().starts_with('#'))
-    {
-        return Ok(Value::Object(Map::new()));
-    }
     let value = serde_saphyr::from_str_with_options::<Value>(text, options())
-        .map_err(|err| refuse(err.to_string()))?;
-    let Value::Object(entries) = value else {
-        return Err(refuse(
-            "expected a mapping at the top level, for example `cluster:` and `env:`".to_owned(),
-        ));
+        .map_err(|err| Refusal::in_file(path, err))?;
+    let entries = match value {
+        Value::Object(entries) => entries,
+        // An empty file.
+        Value::Null => Map::new(),
+        _ => {
+            let reason = "expected a mapping at the top level, for example `cluster:` and `env:`";
+            return Err(Refusal::in_file(path, reason));
+        }
     };
     Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| {
         merge(tree, at_path(&key, value))

@@ -63,8 +63,7 @@ impl PpoResult {
     /// Refuses a file without a training, and a size that is none.
     pub fn read(file: &Path, gpu: Option<ByteSize>) -> Result<Self, Refusal> {
         let config = tree::parse(file, &tree::read(file)?)?;
-        let sizes = PpoSizes::of(&config)
-            .map_err(|err| err.inside(format_args!("`{}`", file.display())))?;
+        let sizes = PpoSizes::of(&config).map_err(|err| Refusal::in_file(file, err))?;
         Ok(Self::new(sizes, gpu))
     }
 

@@ -58,8 +58,7 @@ impl Experiment {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
         let tree = tree::parse(path, text)?;
-        Self::of_tree(tree, changes, variable)
-            .map_err(|refusal| Refusal::at(tree::quoted(path), refusal))
+        Self::of_tree(tree, changes, variable).map_err(|refusal| Refusal::in_file(path, refusal))
     }
 
     fn of_tree(

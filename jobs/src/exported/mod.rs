@@ -62,7 +62,7 @@ impl Package {
         let archive = files::open(path).and_then(|file| Archive::open(BufReader::new(file)));
         let archive = archive.map_err(unreadable);
         let read = archive.and_then(|mut archive| Self::of(path, &mut archive));
-        read.map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))
+        read.map_err(|refusal| Refusal::in_file(path, refusal))
     }
 
     /// Reads the metadata of an open package.
@@ -182,7 +182,7 @@ impl Package {
 
     /// Refuses this package.
     pub fn refuse(&self, reason: impl Display) -> Refusal {
-        Refusal::at(format_args!("`{}`", self.path.display()), reason)
+        Refusal::in_file(&self.path, reason)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::model_server::{self, ModelServer};
 use crate::refusal::Refusal;
 use crate::settings;
 use crate::sha256;
-use crate::tree::{self, object, quoted};
+use crate::tree::{self, object};
 use variations::{Overrides, VariantBytes};
 
 mod entry;
@@ -74,7 +74,7 @@ impl JobFile {
     /// # Errors
     /// Refuses the first problem found.
     pub fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, Refusal> {
-        let (jobs, model_server) = whole(value).map_err(|err| Refusal::at(quoted(path), err))?;
+        let (jobs, model_server) = whole(value).map_err(|err| Refusal::in_file(path, err))?;
         Ok(Self {
             path: path.to_owned(),
             sha256,
@@ -109,18 +109,16 @@ pub(crate) fn identity(file: &Value) -> String {
 /// Reads the bytes of a jobs file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
     let text = files::read(&installed::found_path(path), MAX_BYTES);
-    text.map_err(|err| Refusal::at(format_args!("cannot read jobs file {}", quoted(path)), err))
+    let place = format!("cannot read jobs file `{}`", path.display());
+    text.map_err(|err| Refusal::at(place, err))
 }
 
 /// Parses the JSON of a jobs file.
 pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, Refusal> {
     let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut value = serde_json::from_slice(json).map_err(|err| {
-        let (line, column) = (err.line(), err.column());
-        Refusal::at(
-            format_args!("{} line {line} column {column}", quoted(path)),
-            err,
-        )
+        let (path, line, column) = (path.display(), err.line(), err.column());
+        Refusal::at(format_args!("`{path}` line {line} column {column}"), err)
     })?;
     installed::find_all(&mut value);
     Ok(value)

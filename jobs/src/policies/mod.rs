@@ -16,7 +16,7 @@ mod rank;
 mod rows;
 mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -256,11 +256,6 @@ fn given_as<T: Settings>(config: &Map<String, Value>) -> Map<String, Value> {
 /// Returns the refusal of a setting of a policy; `found` and `wanted` are clauses.
 pub fn argument(field: &str, found: &str, wanted: &str) -> Refusal {
     Refusal::new(format_args!("`{OBJECT}.{field}` is {found}, {wanted}"))
-}
-
-/// Returns the refusal of a file that a setting names.
-pub fn of_file(path: &Path, reason: impl std::fmt::Display) -> Refusal {
-    Refusal::at(format_args!("`{}`", path.display()), reason)
 }
 
 /// Refuses if more actions of a chunk are to be executed than it may have.

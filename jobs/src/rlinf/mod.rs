@@ -87,7 +87,7 @@ impl Config {
         for (path, tree) in &mut trees {
             if let Some(placed) = tree::take(tree, "cluster.component_placement") {
                 let placed = Components::from_value(&placed);
-                let placed = placed.map_err(|err| err.inside(tree::quoted(path)))?;
+                let placed = placed.map_err(|err| Refusal::in_file(path, err))?;
                 components = Some(placed.over(components.unwrap_or_default()));
             }
         }
@@ -101,7 +101,7 @@ impl Config {
             let mut alone = trees.iter().rev();
             let same = alone.find(|(_, tree)| read(tree).as_ref() == Err(&refusal));
             let path = same.or(trees.last()).map(|(path, _)| path.as_path());
-            refusal.inside(tree::quoted(path.unwrap_or(Path::new(""))))
+            Refusal::in_file(path.unwrap_or(Path::new("")), refusal)
         })?;
         refuse_idle(sets, &config.unused)?;
         Ok(Self {
@@ -143,8 +143,8 @@ fn refuse_idle(sets: &[Change], unused: &[String]) -> Result<(), Refusal> {
     let hint = sections::nearest(idle.name())
         .map(|name| format!("; did you mean `{name}`?"))
         .unwrap_or_default();
-    let reason = format!("it has no effect here{hint}");
-    Err(Refusal::at(idle.name(), reason).inside(tree::quoted(Path::new(SET))))
+    let idle = Refusal::at(idle.name(), format_args!("it has no effect here{hint}"));
+    Err(Refusal::in_file(Path::new(SET), idle))
 }
 
 fn names_environment(tree: &Value) -> bool {

@@ -32,7 +32,7 @@ use crate::settings::{self, names};
 pub fn check(jobs: &[Job], file: &Path) -> Result<(), Refusal> {
     let mut jobs = jobs.iter();
     let known = jobs.try_for_each(|job| check_job(job, is_experiment(file)));
-    known.map_err(|refusal| refusal.inside(format_args!("`{}`", file.display())))
+    known.map_err(|refusal| Refusal::in_file(file, refusal))
 }
 
 /// Checks the names of a job, if it is to run; `is_run` says whether it is a run of an Experiment.

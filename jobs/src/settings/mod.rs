@@ -128,15 +128,13 @@ fn finish<T: Settings>(place: &str, checked: Map<String, Value>) -> Result<T, Re
 /// # Errors
 /// Refuses a file that cannot be read or is no map.
 pub fn read_yaml(file: &Path) -> Result<Map<String, Value>, Refusal> {
-    let place = format!("`{}`", file.display());
-    let bytes = files::read(file, MAX_FILE).map_err(|err| Refusal::at(&place, err))?;
-    let text = String::from_utf8(bytes).map_err(|err| Refusal::at(&place, err))?;
+    let text = files::read_text(file, MAX_FILE).map_err(|err| Refusal::in_file(file, err))?;
     // Only true and false are booleans, because `y` is the name of a joint or an axis.
     let options = serde_saphyr::options! { strict_booleans: true };
     match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(Refusal::at(place, "expected a map of fields")),
-        Err(err) => Err(Refusal::at(place, err)),
+        Ok(_) => Err(Refusal::in_file(file, "expected a map of fields")),
+        Err(err) => Err(Refusal::in_file(file, err)),
     }
 }
 

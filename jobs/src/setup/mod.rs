@@ -82,7 +82,7 @@ impl Setup {
             file.jobs = plan::shortened(file.jobs, args);
         }
         secrets::check(&file.jobs, file.model_server.as_ref())
-            .map_err(|refusal| refusal.inside(format_args!("`{}`", file.path.display())))?;
+            .map_err(|refusal| Refusal::in_file(&file.path, refusal))?;
         Ok(Self {
             file,
             components,
@@ -101,8 +101,7 @@ impl Setup {
     pub fn check_jobs(&self, args: &EvalArgs) -> Result<(), Refusal> {
         let JobFile { path, jobs, .. } = &self.file;
         rules::check(jobs, path)?;
-        rules::check_to_run(jobs, args)
-            .map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))
+        rules::check_to_run(jobs, args).map_err(|refusal| Refusal::in_file(path, refusal))
     }
 
     /// Returns the placement on the available resources, if one was requested.
@@ -189,8 +188,7 @@ fn jobs(
     } else {
         (file::value(path)?, Vec::new())
     };
-    file::parse(&value)
-        .map_err(|refusal| Refusal::at(format_args!("`{}`", path.display()), refusal))?;
+    file::parse(&value).map_err(|refusal| Refusal::in_file(path, refusal))?;
     let value = config.jobs(Some(value)).ok_or_else(no_jobs)?;
     Ok((file(path, &value)?, unused))
 }

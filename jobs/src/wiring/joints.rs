@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::policies::{Gr00tWiring, argument, of_file};
+use crate::policies::{Gr00tWiring, argument};
 use crate::refusal::Refusal;
 use crate::settings::{self, Settings, read_yaml};
 use crate::wiring::Sides;
@@ -70,7 +70,7 @@ impl Joints {
                 let reason =
                     || format!("joint {name} is missing, but the checkpoint's state has it");
                 let index = in_state.get(name).map(|index| index.0);
-                index.ok_or_else(|| of_file(state, reason()))
+                index.ok_or_else(|| Refusal::in_file(state, reason()))
             });
             let of_state = of_state.collect::<Result<_, _>>()?;
             let of_action = names.iter();

@@ -72,7 +72,7 @@ impl RankSetup {
         }
         let setup = Setup::read(&args, &variable)?;
         setup.check_jobs(&args)?;
-        let jobs_file = format!("`{}`", setup.file.path.display());
+        let jobs_file = setup.file.path.clone();
         let folder = RunFolder::new(&setup.output);
         let visible = gpu::visible()?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
@@ -83,7 +83,7 @@ impl RankSetup {
         if let Some(asker) = asker(&env) {
             plan = plan.with_inputs(&folder, asker, &variable);
         }
-        check_jobs(&plan.jobs).map_err(|refusal| refusal.inside(&jobs_file))?;
+        check_jobs(&plan.jobs).map_err(|refusal| Refusal::in_file(&jobs_file, refusal))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);
         let device =

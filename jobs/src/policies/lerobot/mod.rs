@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::policies::{OBJECT, argument, of_file};
+use crate::policies::{OBJECT, argument};
 use crate::refusal::Refusal;
 use crate::settings::kinds::OneOrMany;
 use crate::{files, settings};
@@ -82,7 +82,7 @@ impl LerobotCheckpoint {
     /// checkpoint that cannot be evaluated.
     pub fn read(folder: &Path) -> Result<Self, Refusal> {
         let path = folder.join("config.json");
-        let refuse = |reason: String| of_file(&path, reason);
+        let refuse = |reason: String| Refusal::in_file(&path, reason);
         let text = files::read(&path, LARGEST_CONFIG)
             .map_err(|err| refuse(format!("{err}; a checkpoint of LeRobot has this file")))?;
         let mut checkpoint: Self = serde_json::from_slice(&text).map_err(|err| {
@@ -187,7 +187,7 @@ fn look_for_files(folder: &Path) -> Result<(), Refusal> {
          it",
         folder.display()
     );
-    Err(of_file(&missing, reason))
+    Err(Refusal::in_file(&missing, reason))
 }
 
 /// Prefixes of inputs in lerobot, before the name that a camera or a state has elsewhere.

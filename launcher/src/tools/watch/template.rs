@@ -45,7 +45,7 @@ impl Template {
         }
         let example = JobFile::new(path, String::new(), &example)?;
         secrets::check(&example.jobs, example.model_server.as_ref())
-            .map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))?;
+            .map_err(|refusal| Refusal::in_file(path, refusal))?;
         rules::check(&example.jobs, path)?;
         Ok(template)
     }
