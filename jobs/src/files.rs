@@ -4,12 +4,14 @@
 //! Opening a FIFO blocks until a writer appears, and a device or a sparse file may be larger than
 //! the memory.
 
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{DirEntry, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
 
 /// Maximum size in bytes of a settings file or a report. A plan of 100 000 jobs has 120 MiB; a
 /// report lists up to a thousand items of each kind.
@@ -91,6 +93,36 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let text = String::from_utf8(read(path, limit)?);
     text.map_err(|err| io::Error::new(ErrorKind::InvalidData, err.utf8_error()))
+}
+
+/// Reads a regular file of at most `limit` bytes as JSON.
+///
+/// # Errors
+/// Returns the errors of [`read`] and of the JSON.
+pub fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> io::Result<T> {
+    Ok(serde_json::from_slice(&read(path, limit)?)?)
+}
+
+/// Returns what is in a folder; in a missing one there is nothing.
+///
+/// # Errors
+/// Returns an error if the folder exists and cannot be read.
+pub fn entries(folder: &Path) -> io::Result<Vec<DirEntry>> {
+    match std::fs::read_dir(folder) {
+        Err(err) if err.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.collect(),
+    }
+}
+
+/// Removes a file, unless it is gone already.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(err) if err.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Locks a file exclusively. Waits a moment for processes that lock it only to check whether it is

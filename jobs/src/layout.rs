@@ -28,7 +28,7 @@
 //! ```
 //! See [`crate::launch`] for the files of `launch.lock`.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::job::Job;
 use crate::placement::Seat;
 
@@ -354,15 +355,13 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the folder exists and cannot be read.
     pub fn datasets(&self, name: &str) -> io::Result<Vec<DatasetFile>> {
-        let entries = match std::fs::read_dir(self.job(name)) {
-            Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
+        let entries = files::entries(&self.job(name))?;
+        let paths = entries.iter().map(DirEntry::path);
+        let dataset = |path: PathBuf| {
+            let rank = dataset_rank(&path, name)?;
+            Some(DatasetFile { path, rank })
         };
-        let mut found = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
-            found.extend(dataset_rank(&path, name).map(|rank| DatasetFile { path, rank }));
-        }
+        let mut found: Vec<_> = paths.filter_map(dataset).collect();
         found.sort();
         Ok(found)
     }

@@ -69,8 +69,7 @@ impl Commands {
     /// Reads the last commands in a run folder, for whichever launch they are; `None` if the file is
     /// missing or damaged.
     pub fn found(folder: &RunFolder) -> Option<Self> {
-        let text = files::read(&folder.commands(), MOST_BYTES).ok()?;
-        serde_json::from_slice(&text).ok()
+        files::read_json(&folder.commands(), MOST_BYTES).ok()
     }
 
     /// Replaces the commands in a run folder.
@@ -145,8 +144,7 @@ impl Pulse {
     /// Reads the pulse of the process `pid`; `None` if there is none, or only a part of it has been
     /// written.
     pub fn read(path: &Path, pid: u32) -> Option<Self> {
-        let text = files::read(path, PULSE_BYTES as u64).ok()?;
-        let pulse: Self = serde_json::from_slice(&text).ok()?;
+        let pulse: Self = files::read_json(path, PULSE_BYTES as u64).ok()?;
         (pulse.pid == pid).then_some(pulse)
     }
 }

@@ -67,7 +67,7 @@ struct Index {
 /// # Errors
 /// Returns an error if it cannot be read.
 pub fn shards(index: &Path) -> io::Result<BTreeSet<String>> {
-    let index: Index = serde_json::from_slice(&files::read(index, MAX_INDEX)?)?;
+    let index: Index = files::read_json(index, MAX_INDEX)?;
     Ok(index.weight_map.into_values().collect())
 }
 
@@ -118,17 +118,10 @@ pub(super) fn file_bytes(path: &Path) -> Option<u64> {
 }
 
 fn add(folder: &Path, depth: usize, by_format: &mut [u64]) {
-    for path in std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-    {
-        let extension = path
-            .extension()
-            .and_then(|extension| extension.to_str())
-            .unwrap_or_default();
-        if let Some(format) = FORMATS.iter().position(|format| *format == extension) {
+    for entry in files::entries(folder).unwrap_or_default() {
+        let path = entry.path();
+        let is_format = |format: &&str| path.extension().is_some_and(|end| end == *format);
+        if let Some(format) = FORMATS.iter().position(is_format) {
             by_format[format] += path.metadata().map_or(0, |metadata| metadata.len());
         } else if depth > 0 && path.is_dir() {
             add(&path, depth - 1, by_format);

@@ -51,15 +51,10 @@ impl Measured {
         let folder = RunFolder::new(folder);
         let plan = RunPlan::read(&folder)?;
         let path = folder.report();
-        let refuse = |err: &dyn std::fmt::Display| {
+        let report = files::read_json::<Report>(&path, MAX_DOCUMENT_BYTES).map_err(|err| {
             let hint = format!("`rrun report {}` writes it", folder.root().display());
-            Refusal::at(
-                format_args!("`{}`", path.display()),
-                format_args!("{err}; {hint}"),
-            )
-        };
-        let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(|err| refuse(&err))?;
-        let report: Report = serde_json::from_slice(&text).map_err(|err| refuse(&err))?;
+            Refusal::in_file(&path, format_args!("{err}; {hint}"))
+        })?;
         let measured = |Row { name, costs }: Row| {
             let job = plan.jobs.iter().find(|job| job.name == name)?.clone();
             let ranks = job.total_num_envs.map_or(1, |_| plan.world_size.max(1));

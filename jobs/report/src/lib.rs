@@ -135,8 +135,7 @@ impl Report {
     /// Reads the report in a run folder; returns `None` if there is none, or if another program
     /// wrote it.
     pub fn read(folder: &RunFolder) -> Option<Self> {
-        let text = files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?;
-        serde_json::from_slice(&text).ok()
+        files::read_json(&folder.report(), MAX_DOCUMENT_BYTES).ok()
     }
 
     /// Returns whether every episode ran without an error.

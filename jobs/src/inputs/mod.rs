@@ -290,13 +290,9 @@ pub struct SumCache {
 impl SumCache {
     /// Opens a cache; a missing or unreadable file gives an empty one.
     pub fn open(path: &Path) -> Self {
-        let entries = files::read(path, MAX_DOCUMENT_BYTES)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-            .unwrap_or_default();
         Self {
             path: path.to_owned(),
-            entries,
+            entries: files::read_json(path, MAX_DOCUMENT_BYTES).unwrap_or_default(),
         }
     }
 

@@ -6,7 +6,7 @@
 //! journals, and on nothing else.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirEntry, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -93,18 +93,13 @@ fn whole_of(file: &File, len: u64) -> io::Result<u64> {
 /// # Errors
 /// Returns an error if the folder exists and cannot be read.
 pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
+    let is_journal = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("journal_rank") && name.ends_with(".jsonl") {
-            paths.push(path);
-        }
-    }
+        name.starts_with("journal_rank") && name.ends_with(".jsonl")
+    };
+    let entries = files::entries(folder)?;
+    let paths = entries.iter().map(DirEntry::path);
+    let mut paths: Vec<_> = paths.filter(is_journal).collect();
     paths.sort();
     Ok(paths)
 }

@@ -25,7 +25,7 @@
 //! `O_EXCL` or `rename` being atomic over NFS. Modification times are attributes, which an NFS
 //! client asks the server for whenever a file is opened.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -200,12 +200,7 @@ impl Drop for LaunchLock {
 /// Returns a symbolic link in the folder or, to the given depth, in its subfolders. Another user
 /// may have made it.
 fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
+    for entry in files::entries(folder)? {
         let kind = entry.file_type()?;
         if kind.is_symlink() {
             return Ok(Some(entry.path()));
@@ -299,25 +294,21 @@ fn living(
     if let Some(launch) = alive.into_iter().find(|launch| launch.is_certain) {
         return Ok(Some(launch.holder));
     }
-    paths.iter().try_for_each(|path| remove(path))?;
+    paths.iter().try_for_each(|path| files::remove(path))?;
     Ok(None)
 }
 
 /// Returns the lock files of launches other than `launch`, sorted by name.
 fn others(folder: &RunFolder, launch: Option<&str>) -> io::Result<Vec<PathBuf>> {
     let own = launch.map(|launch| format!("{launch}-"));
-    let mut paths = Vec::new();
-    let entries = match fs::read_dir(folder.launches()) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(paths),
-        entries => entries?,
-    };
-    for entry in entries {
-        let name = entry?.file_name();
+    let is_of_another = |entry: &DirEntry| {
+        let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.ends_with(".json") && own.as_ref().is_none_or(|own| !name.starts_with(own)) {
-            paths.push(folder.launches().join(&*name));
-        }
-    }
+        name.ends_with(".json") && own.as_ref().is_none_or(|own| !name.starts_with(own))
+    };
+    let mut entries = files::entries(&folder.launches())?;
+    entries.retain(is_of_another);
+    let mut paths: Vec<_> = entries.iter().map(DirEntry::path).collect();
     paths.sort();
     Ok(paths)
 }
@@ -329,13 +320,6 @@ fn modified(path: &Path) -> Option<SystemTime> {
         .and_then(|file| file.metadata())
         .and_then(|meta| meta.modified())
         .ok()
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 /// A lock on the plan of a run folder. A process that changes the plan holds it exclusively, and no

@@ -188,7 +188,7 @@ fn released_vlm() -> Value {
 }
 
 fn document(path: &Path) -> Option<Value> {
-    serde_json::from_slice(&files::read(path, MAX_DOCUMENT_BYTES).ok()?).ok()
+    files::read_json(path, MAX_DOCUMENT_BYTES).ok()
 }
 
 /// Returns a number from 1 to `most`; a missing one is that of the class.

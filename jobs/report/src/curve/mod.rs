@@ -121,8 +121,7 @@ impl Point {
 impl Curve {
     /// Reads a `watch.json`; returns `None` if there is none, or if another program wrote it.
     pub fn read(path: &Path) -> Option<Self> {
-        let curve: Self =
-            serde_json::from_slice(&files::read(path, MAX_DOCUMENT_BYTES).ok()?).ok()?;
+        let curve: Self = files::read_json(path, MAX_DOCUMENT_BYTES).ok()?;
         (curve.schema == SCHEMA).then_some(curve)
     }
 

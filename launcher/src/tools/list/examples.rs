@@ -5,6 +5,7 @@ use std::path::Path;
 
 use jobs::count::{counted, listed};
 use jobs::file::JobFile;
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
@@ -79,9 +80,8 @@ fn read(path: &Path) -> Result<CatalogueEntry, Refusal> {
 fn document(path: &Path) -> Result<Value, Refusal> {
     if path.extension().is_some_and(|ending| ending == "json") {
         JobFile::read(path)?;
-        let text = std::fs::read(path);
-        let parsed = text.and_then(|text| Ok(serde_json::from_slice(&text)?));
-        return parsed.map_err(|err| Refusal::at(format_args!("`{}`", path.display()), err));
+        let read = files::read_json(path, MAX_DOCUMENT_BYTES);
+        return read.map_err(|err| Refusal::in_file(path, err));
     }
     let variable = |name: &str| std::env::var(name).ok();
     let config = Config::read(&[path.to_owned()], &[], &variable)?;

@@ -170,9 +170,8 @@ fn unreadable(name: &str, err: io::Error) -> Refusal {
 }
 
 fn document<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T, Refusal> {
-    let text = files::read(&root.join("meta").join(name), MAX_DOCUMENT_BYTES);
-    let parsed = text.and_then(|text| Ok(serde_json::from_slice(&text)?));
-    parsed.map_err(|err| unreadable(name, err))
+    let read = files::read_json(&root.join("meta").join(name), MAX_DOCUMENT_BYTES);
+    read.map_err(|err| unreadable(name, err))
 }
 
 fn facts(root: &Path) -> Result<Vec<EpisodeFacts>, Refusal> {

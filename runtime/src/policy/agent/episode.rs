@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use jobs::files;
 use serde_json::{Map, Value, json};
 
 use crate::clock::now;
@@ -283,10 +284,7 @@ fn remove_earlier(folder: &Path, episode: u64) -> io::Result<()> {
             fs::remove_file(path)?;
         }
     }
-    match fs::remove_file(results(folder, episode)) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
-        _ => Ok(()),
-    }
+    files::remove(&results(folder, episode))
 }
 
 #[cfg(test)]

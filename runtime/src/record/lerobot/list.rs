@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use jobs::files;
 use jobs::layout::write_whole;
 use serde_json::{Value, json};
 
@@ -242,10 +243,7 @@ impl Folder {
 }
 
 fn remove(path: &Path) -> Result<(), RecordError> {
-    match fs::remove_file(path) {
-        Err(err) if err.kind() != ErrorKind::NotFound => Err(RecordError::file(path, err)),
-        _ => Ok(()),
-    }
+    files::remove(path).map_err(|err| RecordError::file(path, err))
 }
 
 /// Returns the error that a file has no such part.

@@ -11,11 +11,12 @@
 //! [`crate::eval::rank`]; lines that do not count are lines, too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 
 use jobs::episode::DemoRef;
 use jobs::eval_args::{EvalArgs, ExportMode};
+use jobs::files;
 use jobs::job::Job;
 use jobs::journal;
 use jobs::layout::{RecordFormat, RunFolder};
@@ -176,12 +177,8 @@ pub fn told(folder: &RunFolder, path: &Path, left: &BTreeSet<String>) -> String 
 /// folder has no second name, so that those episodes stay in it.
 fn keep_superseded(folder: &RunFolder, path: &Path, left: &mut BTreeSet<String>) -> io::Result<()> {
     let file = folder.relative(path);
-    let entries = match std::fs::read_dir(folder.superseded()) {
-        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let earlier = RunFolder::new(&entry?.path());
+    for entry in files::entries(&folder.superseded())? {
+        let earlier = RunFolder::new(&entry.path());
         let named = journal::demos(&earlier.journals())?;
         if !left.iter().any(|demo| is_in(&named, &file, demo)) {
             continue;
