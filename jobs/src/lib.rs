@@ -47,6 +47,7 @@ pub mod rank_env;
 pub mod refusal;
 pub mod rlinf;
 pub mod rules;
+pub mod safetensors;
 #[doc(hidden)]
 pub mod samples;
 pub mod say;

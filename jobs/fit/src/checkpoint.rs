@@ -1,20 +1,15 @@
 //! Computes the size of a checkpoint's weights from the headers of its files; no tensor is read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use jobs::files;
+use jobs::safetensors::LENGTH;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::Value;
-
-/// Size of the length field before a header, in bytes.
-const LENGTH: u64 = 8;
-
-/// Maximum size of a header in bytes, the same as in the reader of safetensors.
-const MAX_HEADER: u64 = 100_000_000;
 
 /// Maximum size of an index in bytes; that of GR00T N1.7 has 90 KB.
 const MAX_INDEX: u64 = 64 << 20;
@@ -88,15 +83,8 @@ pub fn is_whole(path: &Path) -> bool {
 fn header(path: &Path) -> Option<(Vec<u8>, u64)> {
     let mut file = files::open(path).ok()?;
     let size = file.metadata().ok()?.len();
-    let mut length = [0; LENGTH as usize];
-    file.read_exact(&mut length).ok()?;
-    let length = u64::from_le_bytes(length);
-    let data = size.checked_sub(LENGTH)?.checked_sub(length)?;
-    if length > MAX_HEADER {
-        return None;
-    }
-    let mut json = Vec::new();
-    file.take(length).read_to_end(&mut json).ok()?;
+    let json = jobs::safetensors::header(&mut file, size).ok()?;
+    let data = size - LENGTH - json.len() as u64;
     Some((json, data))
 }
 

@@ -11,13 +11,13 @@
 //! intact; truncating a mapped file would cause a SIGBUS.
 
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use jobs::refusal::Refusal;
+use jobs::safetensors::{LENGTH, header};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use tch::{Device, Kind, Tensor};
@@ -31,10 +31,6 @@ use torchlib::torch_error::message;
 const PIECE: usize = 64 << 20;
 /// Size in bytes of the largest page that the map of a file may have here.
 const PAGE: usize = 64 << 10;
-/// Size of the length field before the header, in bytes.
-const LENGTH: u64 = 8;
-/// Maximum size of a header in bytes; safetensors' own reader has the same limit.
-const MAX_HEADER: u64 = 100_000_000;
 
 /// The tensors of a file by name; their offsets count from the beginning of the data.
 pub(super) type Entries = Vec<(String, TensorInfo)>;
@@ -147,28 +143,9 @@ pub(super) fn kind_of(dtype: Dtype) -> Option<Kind> {
 /// Returns a [`Refusal`] that names the file.
 fn read_header(path: &Path, file: &mut File) -> Result<(i64, Entries), Refusal> {
     let size = file.metadata().map_err(in_file(path))?.len();
-    let entries = header(file, size).and_then(|json| entries(&json, size));
+    let json = header(file, size).map_err(|err| err.to_string());
+    let entries = json.and_then(|json| entries(&json, size));
     entries.map_err(|reason| refuse(path, format_args!("not a safetensors file: {reason}")))
-}
-
-/// Reads the JSON, without reading beyond the size of the file.
-fn header(file: &mut impl Read, size: u64) -> Result<Vec<u8>, String> {
-    let mut length = [0; LENGTH as usize];
-    if size < LENGTH {
-        return Err(format!("{size} bytes are not even a header"));
-    }
-    file.read_exact(&mut length)
-        .map_err(|err| err.to_string())?;
-    let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER || length > size - LENGTH {
-        return Err(format!(
-            "a header of {length} bytes is announced in a file of {size}"
-        ));
-    }
-    let mut json = Vec::new();
-    let read = file.by_ref().take(length).read_to_end(&mut json);
-    read.map_err(|err| err.to_string())?;
-    Ok(json)
 }
 
 /// Returns the tensors that `json`, in a file of `size` bytes, describes.
@@ -203,7 +180,7 @@ mod tests {
             Ok(json) => entries(&json, input.len() as u64)
                 .map(|(_, entries)| entries.len())
                 .map_err(kind),
-            Err(err) => Err(kind(err)),
+            Err(err) => Err(kind(err.to_string())),
         });
     }
 
