@@ -8,42 +8,41 @@
 //! backslash in the text is not escaped: the result is for readers, not for programs.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 /// Escapes everything that a terminal would interpret, except line breaks and tabs.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escape(text, |char| is_obeyed(char) && !matches!(char, '\n' | '\t'))
+    let is_escaped = |char| is_obeyed(char) && !matches!(char, '\n' | '\t');
+    escape(text, is_escaped, in_rust)
 }
 
 /// Escapes the text for use within a line: line breaks and tabs as well, so that a name cannot
 /// imitate a separate line of output.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
-    escape(text, is_obeyed)
+    escape(text, is_obeyed, in_rust)
 }
 
 /// Escapes what a terminal would interpret in JSON, as `\u009b`. The JSON keeps its meaning:
 /// outside strings, such characters can only be line breaks or tabs between tokens, and those stay
 /// unchanged.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
-    let is_obeyed = |char| is_obeyed(char) && !matches!(char, '\n' | '\t' | '\r');
-    if !json.contains(is_obeyed) {
-        return Cow::Borrowed(json);
-    }
-    let mut safe = String::with_capacity(json.len() + 16);
-    for char in json.chars() {
-        if is_obeyed(char) {
-            char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
-                // Writing to a `String` cannot fail.
-                let _ = write!(safe, "\\u{unit:04x}");
-            });
-        } else {
-            safe.push(char);
-        }
-    }
-    Cow::Owned(safe)
+    let is_escaped = |char| is_obeyed(char) && !matches!(char, '\n' | '\t' | '\r');
+    escape(json, is_escaped, |char| {
+        let mut units = [0; 2];
+        let units = char.encode_utf16(&mut units).iter();
+        units.map(|unit| format!("\\u{unit:04x}")).collect()
+    })
 }
 
-fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+/// Returns a character in Rust's notation.
+fn in_rust(char: char) -> String {
+    char.escape_default().to_string()
+}
+
+fn escape(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool,
+    shown: fn(char) -> String,
+) -> Cow<'_, str> {
     let Some(first) = text.find(&is_escaped) else {
         return Cow::Borrowed(text);
     };
@@ -51,9 +50,9 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     safe.push_str(&text[..first]);
     for char in text[first..].chars() {
         if is_escaped(char) {
-            safe.extend(char.escape_default())
+            safe.push_str(&shown(char));
         } else {
-            safe.push(char)
+            safe.push(char);
         }
     }
     Cow::Owned(safe)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
@@ -34,24 +34,11 @@ pub fn of(bytes: impl AsRef<[u8]>) -> String {
 /// # Errors
 /// Returns the errors of the reader, except [`io::ErrorKind::Interrupted`], after which reading is
 /// retried.
-pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
-    let (mut sha256, mut bytes, mut block) = (Sha256::new(), 0, vec![0; BLOCK]);
-    loop {
-        match reader.read(&mut block) {
-            Ok(0) => {
-                return Ok(Sum {
-                    sha256: hex(sha256.finalize()),
-                    bytes,
-                });
-            }
-            Ok(count) => {
-                sha256.update(&block[..count]);
-                bytes += count as u64;
-            }
-            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            Err(err) => return Err(err),
-        }
-    }
+pub fn of_reader(reader: impl Read) -> io::Result<Sum> {
+    let mut sha256 = Sha256::new();
+    let bytes = io::copy(&mut BufReader::with_capacity(BLOCK, reader), &mut sha256)?;
+    let sha256 = hex(sha256.finalize());
+    Ok(Sum { sha256, bytes })
 }
 
 /// Returns the checksum of a file, or of all files in a folder without hidden ones: for a folder,
