@@ -31,7 +31,7 @@ const ACTION: &str = "action_joints_config_path";
 const LAST: usize = 4095;
 
 /// The position of each joint of each group in the simulator's vectors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joints {
     /// Indices into the simulator's state, by group, in the checkpoint's order.
     pub state: BTreeMap<String, Vec<usize>>,
@@ -114,9 +114,7 @@ fn read<T: Settings>(file: &Path) -> Result<Named<T>, Refusal> {
 
 /// For each action key of a policy, the index of each of its numbers in the action vector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ActionPlaces {
-    of: BTreeMap<String, Vec<Option<usize>>>,
-}
+pub struct ActionPlaces(BTreeMap<String, Vec<Option<usize>>>);
 
 impl ActionPlaces {
     /// Puts the keys one after the other in their order, with their lengths; or joints where the
@@ -144,8 +142,17 @@ impl ActionPlaces {
             );
             return Err(sides.mismatch(wanted, format_args!("one of {dim}")));
         }
-        // Keys that are no joints (Arena's G1: navigate_command, base_height_command) follow the
-        // joints in their order, as far as the vector reaches.
+        Ok(Self::behind(joints, keys, dim))
+    }
+
+    /// Puts the keys one after the other in their order, with their lengths.
+    pub fn one_after_the_other(keys: &[(String, usize)]) -> Self {
+        Self::behind(&Joints::default(), keys, usize::MAX)
+    }
+
+    /// Puts joints where they are. Keys that are no joints (Arena's G1: navigate_command,
+    /// base_height_command) follow them in their order, as far as a vector of `dim` numbers reaches.
+    fn behind(joints: &Joints, keys: &[(String, usize)], dim: usize) -> Self {
         let mut next = joints.action_len;
         let places = keys.iter().map(|(key, width)| {
             if let Some(indices) = joints.action.get(key) {
@@ -156,27 +163,12 @@ impl ActionPlaces {
             let places = (from..next).map(|index| (index < dim).then_some(index));
             (key.clone(), places.collect())
         });
-        Ok(Self {
-            of: places.collect(),
-        })
-    }
-
-    /// Puts the keys one after the other in their order, with their lengths.
-    pub fn one_after_the_other(keys: &[(String, usize)]) -> Self {
-        let mut next = 0;
-        let places = keys.iter().map(|(key, width)| {
-            let from = next;
-            next += width;
-            (key.clone(), (from..next).map(Some).collect())
-        });
-        Self {
-            of: places.collect(),
-        }
+        Self(places.collect())
     }
 
     /// Puts one step of a key's numbers into an action.
     pub fn place(&self, key: &str, step: &[f32], action: &mut [f32]) {
-        let places = self.of.get(key).into_iter().flatten();
+        let places = self.0.get(key).into_iter().flatten();
         for (value, place) in step.iter().zip(places) {
             if let Some(index) = *place {
                 action[index] = *value;
@@ -193,7 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn read(policy: &str, state: &str, action: &str) -> Result<Option<Joints>, String> {
+    /// Returns what files with these texts say, or why they are refused.
+    fn read(given: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Map::new();
         for (field, text) in [(POLICY, policy), (STATE, state), (ACTION, action)]
@@ -202,32 +195,14 @@ mod tests {
         {
             let path = folder.path().join(field);
             fs::write(&path, text).unwrap();
-            config.insert((*field).to_owned(), json!(path));
+            config.insert(field.to_owned(), json!(path));
         }
         let given = crate::settings::read("", &config).unwrap();
-        Joints::read(&given).map_err(|err| err.to_string())
-    }
-
-    const GROUPS: &str = "joints: {arm: [b, a], hand: [c]}";
-
-    #[test]
-    fn joints_are_found_by_name() {
-        let joints = read(
-            GROUPS,
-            "joints: {a: 0, b: 1, c: 2, d: 3}",
-            "joints: {c: 4, a: 1, d: 6}",
-        )
-        .unwrap()
-        .unwrap();
-        assert_eq!(
-            joints.state,
-            BTreeMap::from([("arm".to_owned(), vec![1, 0]), ("hand".to_owned(), vec![2])])
-        );
-        assert_eq!(joints.action["arm"], [None, Some(1)]);
-        assert_eq!(
-            (joints.action["hand"].as_slice(), joints.action_len),
-            (&[Some(4)][..], 7)
-        );
+        let told = match Joints::read(&given) {
+            Ok(joints) => format!("{joints:?}"),
+            Err(refusal) => refusal.to_string(),
+        };
+        told.replace(&format!("{}/", folder.path().display()), "")
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub fn vla_eval(sides: Sides, mapping: Option<&Map<String, Value>>) -> Result<Wi
     if mapping.is_some() {
         let given = Given {
             mapping,
-            kind_of,
+            kind_of: Some(kind_of),
             ..Given::default()
         };
         return Wiring::connect(sides, &[], &given);
@@ -174,7 +174,7 @@ pub fn xpolicylab(sides: Sides, mapping: Option<&Map<String, Value>>) -> Result<
     };
     let given = Given {
         mapping,
-        kind_of,
+        kind_of: Some(kind_of),
         ..Given::default()
     };
     let mut wiring = Wiring::connect(sides, &[], &given)?;

@@ -30,7 +30,7 @@ pub use keys::{vla_eval, xpolicylab};
 const MAPPING: &str = "observation_mapping";
 
 /// Names under which simulators show the positions of all joints as one vector.
-const JOINT_VECTORS: &[&[&str]] = &[&["robot_joint_pos"], &["joint_position"]];
+const JOINT_VECTORS: [&str; 2] = ["robot_joint_pos", "joint_position"];
 
 /// What fills an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,15 +69,18 @@ pub enum What<'a> {
 }
 
 /// What the settings of a job say about the inputs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Given<'a> {
     /// Source of each of some keys, and of others that the policy does not know.
     pub mapping: Option<&'a Map<String, Value>>,
-    /// What an entry of `mapping` may name, by its key; or why there is no such entry, as a clause.
-    pub kind_of: fn(&str) -> Result<Kind, &'static str>,
+    /// What an entry of `mapping` may name, by its key, if not anything.
+    pub kind_of: Option<KindOf>,
     /// The cameras, in the order in which the policy reads them.
     pub cameras: Option<&'a [String]>,
 }
+
+/// Returns what an entry with this key may name; or why there is no such entry, as a clause.
+pub type KindOf = fn(&str) -> Result<Kind, &'static str>;
 
 /// What an entry of a mapping may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +91,6 @@ pub enum Kind {
     Camera,
     /// A state, or a list of states.
     States,
-}
-
-impl Default for Given<'_> {
-    fn default() -> Self {
-        Self {
-            mapping: None,
-            kind_of: |_| Ok(Kind::Any),
-            cameras: None,
-        }
-    }
 }
 
 /// A policy, and the interface for which it acts.
@@ -317,11 +310,8 @@ impl<'a> Sides<'a> {
     /// # Errors
     /// Refuses an interface that lacks one.
     pub fn require_states<N: AsRef<str>>(&self, names: &[N]) -> Result<(), Refusal> {
-        let mut missing = names.iter().map(AsRef::as_ref);
-        match missing.find(|name| self.face.length(name).is_none()) {
-            None => Ok(()),
-            Some(name) => self.states(name, None, &[&[name]]).map(drop),
-        }
+        let mut names = names.iter().map(AsRef::as_ref);
+        names.try_for_each(|name| self.states(name, None, &[&[name]]).map(drop))
     }
 
     /// Checks that the action vector has `dim` numbers; `why` says which, as an addition.
@@ -340,12 +330,7 @@ impl<'a> Sides<'a> {
     }
 
     /// Reads the entry of a mapping for a key: a camera, a state, or a list of states.
-    fn mapped(
-        &self,
-        key: &str,
-        given: &Value,
-        kind_of: fn(&str) -> Result<Kind, &'static str>,
-    ) -> Result<Source, Refusal> {
+    fn mapped(&self, key: &str, given: &Value, kind_of: Option<KindOf>) -> Result<Source, Refusal> {
         let refused = |wanted: &str| {
             Err(argument(
                 &format!("{MAPPING}.{key}"),
@@ -353,7 +338,7 @@ impl<'a> Sides<'a> {
                 wanted,
             ))
         };
-        let kind = match kind_of(key) {
+        let kind = match kind_of.map_or(Ok(Kind::Any), |kind_of| kind_of(key)) {
             Ok(kind) => kind,
             Err(reason) => return refused(reason),
         };
@@ -388,24 +373,14 @@ impl<'a> Sides<'a> {
             return Err(self.mismatch(format_args!("{length} joints for state {key}"), found));
         }
         let needed = at.iter().max().map_or(0, |last| last + 1);
-        let is_long = |name: &&str| {
-            self.face
-                .length(name)
-                .is_some_and(|length| length >= needed)
-        };
-        let mut names = JOINT_VECTORS.iter().flat_map(|names| *names).copied();
-        match names
-            .clone()
-            .find(|name| self.face.length(name).is_some())
-            .filter(is_long)
-        {
-            Some(of) => Ok(StatePart {
+        let mut vectors = JOINT_VECTORS.into_iter();
+        match vectors.find_map(|name| Some((name, self.face.length(name)?))) {
+            Some((of, length)) if length >= needed => Ok(StatePart {
                 of: of.to_owned(),
                 at: Some(at.to_vec()),
             }),
-            None => {
-                let names: Vec<&str> = names.by_ref().collect();
-                let wanted = format!("state {} [{needed} or more]", names.join(" or "));
+            _ => {
+                let wanted = format!("state {} [{needed} or more]", JOINT_VECTORS.join(" or "));
                 Err(self.lacks(format_args!("{wanted} for {key}")))
             }
         }
