@@ -16,7 +16,13 @@ pub(super) struct Checker<'a> {
     pub(super) foreign: Option<(f64, &'a RefCell<Vec<String>>)>,
 }
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
+    /// Returns a checker that refuses all unknown names.
+    pub(super) fn strict(place: &'a str) -> Self {
+        let foreign = None;
+        Self { place, foreign }
+    }
+
     /// Returns the fields that are given. `path` leads to their object.
     pub(super) fn fields(
         &self,
@@ -40,20 +46,14 @@ impl Checker<'_> {
         let mut checked = Map::new();
         for (name, value) in given.iter().filter(|(name, _)| !is_unknown(name)) {
             let field = below(path, name);
-            match properties.get(name) {
-                Some(_) if value.is_null() => (),
-                Some(schema) => {
-                    checked.insert(name.clone(), self.value(&field, schema, value)?);
-                }
+            let value = match properties.get(name) {
+                Some(_) if value.is_null() => continue,
+                Some(schema) => self.value(&field, schema, value)?,
                 // In a map with names of its own, `null` may be a value.
-                None if value.is_null() && others.is_some_and(may_be_null) => {
-                    checked.insert(name.clone(), Value::Null);
-                }
-                None => {
-                    let value = self.value(&field, others.unwrap_or(&Value::Null), value)?;
-                    checked.insert(name.clone(), value);
-                }
-            }
+                None if value.is_null() && others.is_some_and(may_be_null) => Value::Null,
+                None => self.value(&field, others.unwrap_or(&Value::Null), value)?,
+            };
+            checked.insert(name.clone(), value);
         }
         Ok(checked)
     }
@@ -250,16 +250,11 @@ fn has_type(schema: &Value, value: &Value) -> bool {
 
 fn is_within(schema: &Value, value: &Value) -> bool {
     let limit = |name: &str| schema.get(name).and_then(Value::as_f64);
-    let (least, most) = match value {
-        Value::Number(_) => ("minimum", "maximum"),
-        Value::String(_) => ("minLength", "maxLength"),
-        Value::Array(_) => ("minItems", "maxItems"),
+    let (least, most, size) = match value {
+        Value::Number(number) => ("minimum", "maximum", number.as_f64()),
+        Value::String(text) => ("minLength", "maxLength", Some(text.chars().count() as f64)),
+        Value::Array(items) => ("minItems", "maxItems", Some(items.len() as f64)),
         _ => return true,
-    };
-    let size = match value {
-        Value::String(text) => Some(text.chars().count() as f64),
-        Value::Array(items) => Some(items.len() as f64),
-        number => number.as_f64(),
     };
     size.is_some_and(|size| {
         limit(least).is_none_or(|least| size >= least)

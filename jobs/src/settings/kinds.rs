@@ -15,14 +15,10 @@ pub const MOST: usize = 4096;
 /// Longest duration in seconds: a day.
 const MAX_SECONDS: f64 = 86400.0;
 
-/// Gives a kind its schema, which stands where the kind is used.
+/// Gives a kind its schema.
 macro_rules! kind {
     ($kind:ty, $schema:tt) => {
         impl JsonSchema for $kind {
-            fn inline_schema() -> bool {
-                true
-            }
-
             fn schema_name() -> Cow<'static, str> {
                 stringify!($kind).into()
             }

@@ -93,8 +93,7 @@ pub fn given_of<T: Settings>(
     place: &str,
     given: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Refusal> {
-    let foreign = None;
-    Checker { place, foreign }.fields("", &schema::<T>().value, given)
+    Checker::strict(place).fields("", &schema::<T>().value, given)
 }
 
 /// Returns the settings that a file gives in addition to `above`.
@@ -117,8 +116,7 @@ pub fn given_in<T: Settings>(
 }
 
 fn finish<T: Settings>(place: &str, checked: Map<String, Value>) -> Result<T, Refusal> {
-    let foreign = None;
-    Checker { place, foreign }.complete("", &schema::<T>().value, &checked)?;
+    Checker::strict(place).complete("", &schema::<T>().value, &checked)?;
     // The checker has accepted it, so this fails only for a type that says less than it wants.
     serde_json::from_value(Value::Object(checked)).map_err(|err| Refusal::at(place, err))
 }
@@ -297,9 +295,7 @@ impl SettingRow {
 
     /// Returns whether the setting may have a value.
     pub fn accepts(&self, value: &Value) -> bool {
-        let (place, foreign) = ("", None);
-        let checker = Checker { place, foreign };
-        checker.value("", &self.schema, value).is_ok()
+        Checker::strict("").value("", &self.schema, value).is_ok()
     }
 
     /// Returns whether the value is the name of a Python callable.
