@@ -6,7 +6,6 @@
 //! prints. A new one is a row here, a variant of [`Simulator`], and a folder in `runtime/src/env`.
 //! The compiler asks for the rest. A simulator in Python needs none of this.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -208,8 +207,7 @@ impl SimulatorRow {
     /// environment.
     pub fn arguments_of(&self, environment: &EnvironmentRow) -> Vec<SettingRow> {
         let rows = (self.arguments)().iter();
-        rows.filter_map(|row| Some(environment.argument(row)?.into_owned()))
-            .collect()
+        rows.filter_map(|row| environment.argument(row)).collect()
     }
 
     /// Returns the names of all arguments that one of its environments has.
@@ -221,15 +219,13 @@ impl SimulatorRow {
 
 impl EnvironmentRow {
     /// Returns an argument of its simulator as this environment has it; `None` if it has none.
-    pub(crate) fn argument<'a>(&self, row: &'a SettingRow) -> Option<Cow<'a, SettingRow>> {
+    pub(crate) fn argument(&self, row: &SettingRow) -> Option<SettingRow> {
         match (row.name.as_str(), self.objects) {
-            ("max_episode_steps", _) => Some(Cow::Owned(row.with_default(self.max_episode_steps))),
-            ("success_threshold", _) => Some(Cow::Owned(row.with_default(self.success_threshold))),
+            ("max_episode_steps", _) => Some(row.with_default(self.max_episode_steps)),
+            ("success_threshold", _) => Some(row.with_default(self.success_threshold)),
             ("object", []) => None,
-            ("object", words @ [first, ..]) => {
-                Some(Cow::Owned(row.with_default(first).one_of(words)))
-            }
-            _ => Some(Cow::Borrowed(row)),
+            ("object", words @ [first, ..]) => Some(row.with_default(first).one_of(words)),
+            _ => Some(row.clone()),
         }
     }
 }

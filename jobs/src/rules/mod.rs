@@ -8,7 +8,6 @@
 //! factory, which are not known here. A variant that overrides anything else would measure nothing,
 //! so it may only override the environment's own arguments.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -187,13 +186,14 @@ pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
         None => return Ok(()),
     };
     for row in rows {
+        let Some(value) = given(&row.name) else {
+            continue;
+        };
         let own = match environment {
             Some(environment) => environment.argument(row),
-            None => Some(Cow::Borrowed(row)),
+            None => Some(row.clone()),
         };
-        if let (Some(own), Some(value)) = (own, given(&row.name))
-            && !own.accepts(value)
-        {
+        if let Some(own) = own.filter(|own| !own.accepts(value)) {
             let wanted = format_args!("expected {}", own.wanted);
             return Err(Refusal::found(written(job, &row.name), value, wanted));
         }
