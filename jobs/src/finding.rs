@@ -4,6 +4,8 @@
 //! `rrun-rank probe egl` prints its findings on standard output, as one line of JSON. Anything else
 //! there belongs to libraries.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 /// The first word of the command line of a question to the rank binary.
@@ -55,17 +57,17 @@ pub struct Finding {
 
 impl Finding {
     /// Returns a finding about what is as it should be.
-    pub fn ok(name: impl Into<String>, found: impl Into<String>) -> Self {
+    pub fn ok(name: impl Display, found: impl Display) -> Self {
         Self {
-            name: name.into(),
+            name: name.to_string(),
             grade: Grade::Ok,
-            found: found.into(),
+            found: found.to_string(),
             remedy: None,
         }
     }
 
     /// Returns a finding that is good to know.
-    pub fn note(name: impl Into<String>, found: impl Into<String>) -> Self {
+    pub fn note(name: impl Display, found: impl Display) -> Self {
         Self {
             grade: Grade::Note,
             ..Self::ok(name, found)
@@ -73,24 +75,16 @@ impl Finding {
     }
 
     /// Returns a finding about what works badly.
-    pub fn warning(
-        name: impl Into<String>,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub fn warning(name: impl Display, found: impl Display, remedy: impl Display) -> Self {
         Self {
             grade: Grade::Warning,
-            remedy: Some(remedy.into()),
+            remedy: Some(remedy.to_string()),
             ..Self::ok(name, found)
         }
     }
 
     /// Returns a finding about what does not work.
-    pub fn failed(
-        name: impl Into<String>,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub fn failed(name: impl Display, found: impl Display, remedy: impl Display) -> Self {
         Self {
             grade: Grade::Failed,
             ..Self::warning(name, found, remedy)
