@@ -41,7 +41,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, Refusal> {
             return Err(Refusal::in_file(path, reason));
         }
     };
-    Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| {
+    let empty = Value::Object(Map::new());
+    Ok(entries.into_iter().fold(empty, |tree, (key, value)| {
         merge(tree, at_path(&key, value))
     }))
 }
@@ -235,22 +236,15 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Number of levels on which names are read as paths; Arena's variations have four.
-const LEVELS: usize = 8;
-
-/// Returns nested objects for dotted names.
-pub(crate) fn nested(value: Value) -> Value {
-    nested_to(value, LEVELS)
-}
-
-fn nested_to(value: Value, levels: usize) -> Value {
+/// Returns nested objects for dotted names, on so many levels.
+pub(crate) fn nested(value: Value, levels: usize) -> Value {
     let entries = match value {
         Value::Object(entries) if levels > 0 => entries,
         other => return other,
     };
     let empty = Value::Object(Map::new());
     entries.into_iter().fold(empty, |tree, (name, value)| {
-        merge(tree, at_path(&name, nested_to(value, levels - 1)))
+        merge(tree, at_path(&name, nested(value, levels - 1)))
     })
 }
 

@@ -30,6 +30,9 @@ mod environment;
 
 pub use change::Change;
 
+/// Number of levels on which names of variations are read as paths; Arena's have four.
+const LEVELS: usize = 8;
+
 /// An Experiment that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
@@ -184,10 +187,6 @@ fn note(unused: Unused, name: String) {
 fn length(place: &str, mut limit: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
     limit.values_mut().for_each(|value| *value = number(value));
     let limit: Limit = settings::read(place, &limit)?;
-    if limit.num_episodes.is_some() && limit.num_steps.is_some() {
-        let reason = "num_episodes and num_steps are both given; only one of them can end a run";
-        return Err(Refusal::at(place, reason));
-    }
     Ok(given(json!(limit)))
 }
 
@@ -334,7 +333,7 @@ fn with_shared(parts: &Parts) -> Result<Map<String, Value>, Refusal> {
 
 fn with_nested_variations(mut run: Value) -> Value {
     if let Some(variations) = run.get_mut("variations") {
-        *variations = tree::nested(variations.take());
+        *variations = tree::nested(variations.take(), LEVELS);
     }
     run
 }
