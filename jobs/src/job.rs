@@ -13,10 +13,10 @@ use crate::numbers::Numbers;
 use crate::tree::{merge, overlay};
 
 /// Maximum number of copies of an environment in one rank; each has its own simulator and video.
-pub(crate) const MAX_ENVS: u64 = 4096;
+pub const MAX_ENVS: usize = 4096;
 
 /// Maximum number of environments over all ranks.
-pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
+pub const MAX_TOTAL_ENVS: usize = 65_536;
 
 /// Position of a job among those of its run, from 0; the assignment to ranks uses it.
 #[derive(

@@ -117,10 +117,7 @@ pub struct GpuBudget {
 impl GpuBudget {
     /// Returns the budget of a GPU that no process uses.
     pub fn whole(bytes: u64) -> Self {
-        Self {
-            total: ByteSize(bytes),
-            free: ByteSize(bytes),
-        }
+        Self::of_gpu(bytes, 0, None)
     }
 
     /// Returns the budget of a GPU with NVML's numbers, at most `limit`.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jobs::bytes::ByteSize;
 use jobs::captured_graphs;
 use jobs::job::Job;
 use safetensors::tensor::TensorInfo;
@@ -19,9 +20,6 @@ use jobs::policies::{self, DECLARED_MEMORY, MemoryRule, PolicyType};
 /// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
 /// "Per-Component Memory Usage").
 const WORKING_ROOM: f64 = 0.15;
-
-/// Bytes of a GiB.
-const GIB: f64 = (1u64 << 30) as f64;
 
 /// What is known about the memory of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +57,8 @@ impl PolicyMemory {
             (MemoryRule::Files, Some(path)) => files(&path),
             (MemoryRule::Declared, _) => {
                 let gib = given.get(DECLARED_MEMORY).and_then(Value::as_f64);
-                gib.map(|gib| Self::Declared((gib * GIB) as u64))
+                let size = gib.and_then(ByteSize::of_gib);
+                size.map(|ByteSize(bytes)| Self::Declared(bytes))
             }
             (MemoryRule::Gr00t | MemoryRule::Files, None) => None,
         };

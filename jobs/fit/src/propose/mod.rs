@@ -3,19 +3,13 @@
 //! All proposals fit together. First every job gets the same number of environments, as large as
 //! fits for all jobs; then each job in file order gets as many more as still fit.
 
-use jobs::job::{Job, Length};
+use jobs::job::{Job, MAX_ENVS, MAX_TOTAL_ENVS};
 use jobs::placement::Division;
 use jobs::table::Table;
 use serde::Serialize;
 
 use crate::amount::{Fit, Need};
 use crate::planner::{MemoryPlanner, Takes};
-
-/// Maximum number of environments of a job in one rank, as in a jobs file.
-const MOST_ENVS: usize = 4096;
-
-/// Maximum number of environments of a shared job, as in a jobs file.
-const MOST_SHARED: usize = 65_536;
 
 /// Maximum rows of one inference that are proposed. More have no benefit: inference is
 /// compute-bound from about 8 on.
@@ -141,12 +135,10 @@ impl Choices {
                 .div_ceil(ranks as u64)
                 .max(1)
         };
-        let episodes = match job.length {
-            Length::Episodes(count) => Some(at_a_time(job.selected(count)) as usize),
-            Length::Steps(_) | Length::Policy => None,
-        };
+        let episodes = job.episodes();
+        let episodes = episodes.map(|count| at_a_time(job.selected(count)) as usize);
         let (unit, limit) = match job.total_num_envs {
-            None => (1, MOST_ENVS),
+            None => (1, MAX_ENVS),
             Some(total) => (
                 Division {
                     total,
@@ -155,7 +147,7 @@ impl Choices {
                     stages: job.rollout.pipeline_stage_num.unwrap_or(1),
                 }
                 .unit(),
-                MOST_SHARED,
+                MAX_TOTAL_ENVS,
             ),
         };
         Self {
@@ -299,7 +291,7 @@ impl<'a> Search<'a> {
             choices.map(|choices| choices.best(level)).collect()
         };
         let fits = |level: usize| self.fits(&self.all(&at(level)));
-        at(largest(1, MOST_SHARED, fits).unwrap_or(1))
+        at(largest(1, MAX_TOTAL_ENVS, fits).unwrap_or(1))
     }
 
     /// Raises the number of one job after the other as far as memory allows.
