@@ -122,12 +122,7 @@ impl LaunchLock {
         let _plan = PlanLock::to_change(folder).map_err(io)?;
         let mut holder = LockHolder::this_process(launch);
         let path = folder.launches().join(holder.file_name());
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .map_err(io)?;
+        let mut file = File::create_new(&path).map_err(io)?;
         // Without file locks, the modification time shows that this process is alive.
         holder.is_locked = files::lock(&file).is_ok();
         let text = serde_json::to_vec(&holder).map_err(io::Error::from);
