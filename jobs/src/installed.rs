@@ -49,25 +49,17 @@ pub fn rank_binary(executable: &Path) -> Result<PathBuf, PathBuf> {
     if beside.is_file() {
         return Ok(beside);
     }
-    match installed(executable) {
-        Some(binary) => Ok(binary),
-        None => Err(beside),
-    }
+    installed(executable).ok_or(beside)
 }
 
 /// Returns the folder with the suites for a launcher or rank at `executable`, if it is there.
 pub fn suites(executable: &Path) -> Option<PathBuf> {
-    let of_launcher = installed(executable).map(|binary| binary.with_file_name("suites"));
     let of_rank = Some(executable.with_file_name("suites"));
-    let in_package = of_rank.into_iter().chain(of_launcher);
-    let in_source = executable
-        .ancestors()
-        .nth(3)
-        .map(|root| root.join(IN_SOURCE));
-    let folders = in_package.into_iter().chain(in_source);
-    folders
-        .into_iter()
-        .find(|folder| folder.join("demo.json").is_file())
+    let of_launcher = installed(executable).map(|binary| binary.with_file_name("suites"));
+    let root = executable.ancestors().nth(3);
+    let in_source = root.map(|root| root.join(IN_SOURCE));
+    let mut folders = [of_rank, of_launcher, in_source].into_iter().flatten();
+    folders.find(|folder| folder.join("demo.json").is_file())
 }
 
 /// Returns where a path leads: one that begins with `jobs/suites/` and does not exist leads into

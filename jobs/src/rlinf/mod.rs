@@ -61,24 +61,18 @@ impl Config {
         sets: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
-        let texts = files
-            .iter()
-            .map(|path| Ok((path.clone(), tree::read(path)?)));
-        Self::from_texts(texts.collect::<Result<Vec<_>, Refusal>>()?, sets, variable)
+        let tree = |path: &PathBuf| Ok((path.clone(), tree::parse(path, &tree::read(path)?)?));
+        let trees: Result<Vec<_>, Refusal> = files.iter().map(tree).collect();
+        Self::of_trees(trees?, sets, variable)
     }
 
-    /// Does the same for texts that were already read.
-    fn from_texts(
-        texts: Vec<(PathBuf, String)>,
+    /// Does the same for files that were already parsed.
+    fn of_trees(
+        mut trees: Vec<(PathBuf, Value)>,
         sets: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
         let mut components: Option<Components> = None;
-        let mut trees = Vec::new();
-        for (path, text) in texts {
-            let tree = tree::parse(&path, &text)?;
-            trees.push((path, tree));
-        }
         let files: Vec<_> = trees.iter().map(|(path, _)| path.clone()).collect();
         let mut of_files = trees.iter().rev();
         let namesake = of_files.find(|(_, tree)| names_environment(tree));

@@ -10,13 +10,14 @@ use crate::settings::names;
 
 fn read(texts: &[&str], sets: &[&str]) -> Result<Config, Refusal> {
     let paths = ["dir/behavior.yaml", "b.yaml"].map(PathBuf::from);
-    let texts = texts.iter().map(|text| (*text).to_owned());
+    let parsed = |(path, text): (PathBuf, &&str)| Ok((path.clone(), tree::parse(&path, text)?));
+    let trees: Result<_, Refusal> = paths.into_iter().zip(texts).map(parsed).collect();
     let sets: Vec<Change> = sets
         .iter()
         .map(|set| Change::setting(set).unwrap())
         .collect();
     let variable = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
-    Config::from_texts(paths.into_iter().zip(texts).collect(), &sets, &variable)
+    Config::of_trees(trees?, &sets, &variable)
 }
 
 /// Returns what files, separated by `---`, and lines `--set KEY=VALUE` mean: in what a job differs
