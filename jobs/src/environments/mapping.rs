@@ -235,11 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn in_a_file_of_yaml_or_json_y_is_a_name_and_no_yes() {
+    fn in_a_file_of_yaml_or_json_y_is_a_name_and_true_is_true() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let wanted = json!({"action": {"names": ["x", "y", "n", "on"]}, "state": {"y": "no"}});
-        let yaml = "action: {names: [x, y, n, on]}\nstate: {y: no}\n".to_owned();
-        for text in [yaml, wanted.to_string()] {
+        let wanted = json!({"action": {"names": ["x", "y", "n", "on"]}, "state": {"y": "no"},
+                            "video": {"a": {"render": true}}});
+        let yaml = "action: {names: [x, y, n, on]}\nstate: {y: no}\nvideo: {a: {render: True}}\n";
+        for text in [yaml, &wanted.to_string()] {
             std::fs::write(&file, text).unwrap();
             let found = read(given(&json!(file.path()))).unwrap();
             assert_eq!(Value::Object(found), wanted);

@@ -3,13 +3,18 @@ use crate::samples;
 use rig::cases;
 use serde_json::json;
 
-/// Returns why the jobs of a changed entry are refused before they are planned or run.
+/// Returns why the jobs of a changed entry are refused before they are planned or run. A line `of
+/// FILE` before the changes names their file.
 fn checked(given: &str) -> String {
+    let of_file = given.strip_prefix("of ");
+    let of_file = of_file.and_then(|given| given.split_once('\n'));
+    let (file, given) = of_file.unwrap_or(("jobs.json", given));
     let entry = cases::changed(&samples::entry(json!({})), given);
     let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
-    let file = Path::new("jobs.json");
     let to_run = || check_to_run(&jobs, &samples::eval_args(&[]));
-    let refusal = check(&jobs, file).err().or_else(|| to_run().err());
+    let refusal = check(&jobs, Path::new(file))
+        .err()
+        .or_else(|| to_run().err());
     refusal.map_or_else(|| "accepted".to_owned(), |refusal| refusal.to_string())
 }
 
@@ -28,34 +33,4 @@ fn arenas_names_of_policies_are_known() {
     }
     let dotted = "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy";
     assert_eq!(canonical_policy(dotted), "pi0_remote");
-}
-
-fn refusal(environment: &str, policy: &str, path: &str) -> String {
-    let args = json!({"environment": environment});
-    let job = samples::job(json!({"arena_env_args": args, "policy_type": policy}));
-    check(&[job], path.as_ref()).unwrap_err().to_string()
-}
-
-#[test]
-fn an_environment_of_arena_is_refused_with_its_field_and_the_way_out() {
-    let told = refusal("push_table", "scripted", "a.yaml");
-    let wanted = "`a.yaml`: runs.a.environment.type: `push_table` is not included, so name the Python \
-                  factory that makes it: shared.environment.factory=FILE.py:FUNCTION; \
-                  included are ";
-    assert!(told.starts_with(wanted), "{told}");
-    assert!(!told.contains("did you mean"), "{told}");
-    let in_jobs = refusal("push_table", "scripted", "a.json");
-    let words = "field arena_env_args.environment";
-    assert!(in_jobs.contains(words), "{in_jobs}");
-}
-
-#[test]
-fn a_policy_of_arena_is_refused_with_its_field() {
-    let cosmos = "isaaclab_arena_cosmos.policy.cosmos.CosmosPolicy";
-    let told = refusal("push", cosmos, "a.yml");
-    let wanted = format!("`a.yml`: runs.a.policy.type: `{cosmos}` is not included");
-    assert!(told.starts_with(&wanted), "{told}");
-    let misspelt = refusal("push", "zero_acton", "a.yaml");
-    let words = "(did you mean `zero_action`?)";
-    assert!(misspelt.contains(words), "{misspelt}");
 }

@@ -220,13 +220,6 @@ fn the_object_wins_over_the_file_and_what_is_wrong_in_it_is_named_with_it() {
 }
 
 #[test]
-fn y_is_a_name_and_true_is_true() {
-    let (_folder, path) = file("joints: {x: 0, y: 1}\nnames: [x, y, no]\nload: True\n");
-    let expected = json!({"joints": {"x": 0, "y": 1}, "names": ["x", "y", "no"], "load": true});
-    assert_eq!(Value::Object(read_yaml(&path).unwrap()), expected);
-}
-
-#[test]
 fn a_path_in_a_file_is_found_beside_it() {
     let (folder, path) = file("model_path: weights\n");
     assert_eq!(over("{}", &path).unwrap().model_path, Path::new("weights"));
@@ -237,24 +230,7 @@ fn a_path_in_a_file_is_found_beside_it() {
 
 #[test]
 fn a_callable_is_in_a_file_or_in_a_module() {
-    let table = [
-        ("a/b c.py:make", "file a/b c.py make"),
-        ("a.py:Outer.inner", "file a.py Outer.inner"),
-        ("pkg.mod:Class", "module pkg.mod Class"),
-        ("pkg:make", "module pkg make"),
-        ("pkg.mod.Class", "none"),
-        (".py:make", "none"),
-        ("a.py:", "none"),
-        ("a b:make", "none"),
-        ("pkg..mod:make", "none"),
-        ("pkg:2", "none"),
-    ];
-    for (name, wanted) in table {
-        let found = match PyName::of(name) {
-            Some(PyName::InFile { file, factory }) => format!("file {} {factory}", file.display()),
-            Some(PyName::InModule { module, factory }) => format!("module {module} {factory}"),
-            None => "none".to_owned(),
-        };
-        assert_eq!(found, wanted, "{name}");
-    }
+    rig::cases::check("src/settings/callables.txt", |name| {
+        PyName::of(name).map_or_else(|| "none".to_owned(), |name| format!("{name:?}"))
+    });
 }

@@ -189,10 +189,8 @@ mod tests {
     fn read(given: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Map::new();
-        for (field, text) in [(POLICY, policy), (STATE, state), (ACTION, action)]
-            .iter()
-            .filter(|(_, text)| !text.is_empty())
-        {
+        for line in given.lines() {
+            let (field, text) = line.split_once(" = ").unwrap();
             let path = folder.path().join(field);
             fs::write(&path, text).unwrap();
             config.insert(field.to_owned(), json!(path));
@@ -206,38 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn files_that_do_not_fit_are_refused_by_the_joint() {
-        let action = "joints: {a: 0}";
-        for (policy, state, action, reason) in [
-            (GROUPS, "joints: {a: 0, b: 1}", action, "joint c is missing"),
-            (
-                GROUPS,
-                "joints: {a: -1}",
-                action,
-                "field joints.a: found -1, expected a whole number from 0 to 4095",
-            ),
-            (
-                "joints: {arm: a}",
-                action,
-                action,
-                "field joints.arm: found \"a\", expected a list of strings",
-            ),
-            (
-                "arm: []",
-                action,
-                action,
-                "field joints: it is missing, expected an object",
-            ),
-            (
-                GROUPS,
-                "",
-                GROUPS,
-                "state_joints_config_path` is missing, expected all three",
-            ),
-        ] {
-            let text = read(policy, state, action).unwrap_err();
-            assert!(text.contains(reason), "{text}");
-        }
-        assert_eq!(read("", "", ""), Ok(None));
+    fn joints_are_found_by_name_or_the_files_are_refused_by_the_joint() {
+        rig::cases::check("src/wiring/joints.txt", read);
+        assert_eq!(read(""), "None");
     }
 }
