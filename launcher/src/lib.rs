@@ -14,8 +14,7 @@
 //!   └───► verdict                                     exit codes, the report if it ended early
 //! ```
 //! All of them read the types of [`plan`], which are data. [`process`], [`signals`], [`supervision`],
-//! [`rank_id`], [`say`] and `template`
-//! serve all of them. Imports between files form no circle.
+//! [`rank_id`], [`say`], `if_any` and `template` serve all of them. Imports between files form no circle.
 
 pub mod agent;
 pub mod cli;
@@ -26,6 +25,7 @@ pub mod failure;
 pub mod front;
 pub mod generated;
 pub mod hang;
+mod if_any;
 pub mod installed;
 pub mod logs;
 pub mod model_server;

@@ -1,8 +1,8 @@
 //! The other nodes of the launch: none, or those that meet in a rendezvous.
 
-use std::future::pending;
 use std::time::Duration;
 
+use crate::if_any::if_any;
 use crate::plan::LaunchPlan;
 use crate::rendezvous::fixed;
 use crate::rendezvous::place::{Assigned, Master, NodePlace, RoleInfo};
@@ -83,10 +83,7 @@ impl<'a> NodePeers<'a> {
     /// Waits for the next notice from the other nodes. Cancel-safe: dropping the future loses no
     /// notice.
     pub async fn recv(&mut self) -> Notice {
-        match &mut self.rendezvous {
-            Some(rendezvous) => rendezvous.recv().await,
-            None => pending().await,
-        }
+        if_any(self.rendezvous.as_mut().map(Rendezvous::recv)).await
     }
 
     /// Tells the other nodes that a rank failed on this one.

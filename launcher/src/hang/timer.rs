@@ -30,6 +30,7 @@ use tokio::net::unix::pipe;
 use tokio::select;
 use tokio::time::sleep;
 
+use crate::if_any::if_any;
 use crate::say;
 
 /// Bytes of a line at most. A line of torch has no more than `PIPE_BUF`, because only so many are
@@ -112,19 +113,13 @@ impl FileTimer {
             let left = (next - unix_seconds()).clamp(0.0, LOOK.as_secs_f64());
             Duration::from_secs_f64(left)
         });
-        let expiry = async {
-            match left {
-                Some(left) => sleep(left).await,
-                None => pending().await,
-            }
-        };
         select! {
             bytes = read(&self.pipe) => {
                 for line in lines(&mut self.begun, &bytes) {
                     self.on_line(&line);
                 }
             }
-            () = expiry => {}
+            () = if_any(left.map(sleep)) => {}
         }
         self.timers.expired(unix_seconds())
     }

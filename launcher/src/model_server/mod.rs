@@ -13,13 +13,13 @@ pub mod probe;
 pub mod process;
 
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::time::{Duration, Instant};
 
 use jobs::time::now;
 use tokio::select;
 use tokio::time::sleep_until;
 
+use crate::if_any::if_any;
 use crate::model_server::machine::{ServerAction, ServerEvent, ServerFailure, ServerMachine};
 use crate::model_server::probe::{HealthProbe, ask};
 use crate::model_server::process::ServerProcess;
@@ -108,22 +108,10 @@ impl<'a> SupervisedServer<'a> {
     pub async fn recv(&mut self) -> Option<News> {
         let deadline = self.machine.deadline();
         let (is_starting, progress_at) = (self.machine.starting().is_some(), self.progress_at);
-        let deadline = async {
-            match deadline {
-                Some(at) => sleep_until(at.into()).await,
-                None => pending().await,
-            }
-        };
-        let probe = self.probe.as_mut();
-        let answered = async {
-            match probe {
-                Some(probe) if is_starting => probe.answered().await,
-                _ => pending().await,
-            }
-        };
+        let probe = self.probe.as_mut().filter(|_| is_starting);
         select! {
-            () = answered => self.on(ServerEvent::Answered),
-            () = deadline => {
+            () = if_any(probe.map(HealthProbe::answered)) => self.on(ServerEvent::Answered),
+            () = if_any(deadline.map(|at| sleep_until(at.into()))) => {
                 self.unanswered = self.why();
                 self.on(ServerEvent::Deadline)
             }

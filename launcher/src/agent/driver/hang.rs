@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use crate::hang::OnHang;
 use crate::hang::report::{HangReport, reason, some_of};
 use crate::hang::timer::Expired;
 use crate::hang::watch::{Activity, HangWatch};
+use crate::if_any::if_any;
 use crate::plan::LaunchPlan;
 use crate::process::proc::{self, Process};
 use crate::rank_id::RankId;
@@ -69,13 +69,8 @@ impl HangReports {
             self.writing = None;
             return Some(written.unwrap_or_else(|err| Err(err.into())));
         }
-        match &mut self.watch {
-            Some((_, ticks)) => {
-                ticks.tick().await;
-                None
-            }
-            None => pending().await,
-        }
+        if_any(self.watch.as_mut().map(|(_, ticks)| ticks.tick())).await;
+        None
     }
 }
 

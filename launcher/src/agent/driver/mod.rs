@@ -7,7 +7,6 @@ mod ranks;
 mod server;
 
 use std::collections::VecDeque;
-use std::future::{Future, pending};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -28,6 +27,7 @@ use crate::agent::peers::{NodePeers, alone};
 use crate::events::Event;
 use crate::front::FrontPort;
 use crate::hang::timer::FileTimer;
+use crate::if_any::if_any;
 use crate::logs::attempt::LogFolder;
 use crate::logs::tail::Tail;
 use crate::model_server::SupervisedServer;
@@ -378,14 +378,6 @@ impl<'a> LaunchDriver<'a> {
             return;
         }
         last_words::say_all(self.round.plan, &self.attempt, &failures);
-    }
-}
-
-/// Waits for something that may not be there; then for ever.
-async fn if_any<T>(future: Option<impl Future<Output = T>>) -> T {
-    match future {
-        Some(future) => future.await,
-        None => pending().await,
     }
 }
 

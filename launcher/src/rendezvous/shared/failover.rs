@@ -13,7 +13,6 @@
 //! state itself, mail has no authentication.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::future::pending;
 use std::io;
 use std::time::Duration;
 
@@ -296,10 +295,11 @@ impl SharedRendezvous<'_> {
         );
         let host = self.store_endpoint.authority();
         // A host that was silent has been so for the keep-alive time already.
-        let mut cut_off_at = Some(match err {
+        let cut_off_at = match err {
             StoreError::Silent { .. } => begun,
             _ => begun + plan.keep_alive(),
-        });
+        };
+        let mut is_cut_off = false;
         if !self.is_seeking() {
             self.say(format!("{err}; looking for another host"));
             self.elect(ElectionEvent::Lost).await;
@@ -309,12 +309,6 @@ impl SharedRendezvous<'_> {
             self.use_store().await?;
         }
         while self.is_seeking() {
-            let cut_off = async move {
-                match cut_off_at {
-                    Some(at) => sleep_until(at).await,
-                    None => pending().await,
-                }
-            };
             select! {
                 command = commands.recv() => match command {
                     None | Some(RendezvousCommand::Leave { .. }) => return Ok(true),
@@ -323,8 +317,8 @@ impl SharedRendezvous<'_> {
                         self.member.remember(event, Instant::now().into_std());
                     }
                 },
-                () = cut_off => {
-                    cut_off_at = None;
+                () = sleep_until(cut_off_at), if !is_cut_off => {
+                    is_cut_off = true;
                     if let Some(told) = self.member.cut_off() {
                         self.tell(told)?;
                     }

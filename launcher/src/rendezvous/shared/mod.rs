@@ -14,7 +14,6 @@ mod failover;
 mod stored_state;
 
 use std::collections::VecDeque;
-use std::future::pending;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -23,6 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::if_any::if_any;
 use crate::plan::StorePlan;
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::join::{JoinAction, JoinEvent, Member};
@@ -172,12 +172,6 @@ impl<'a> SharedRendezvous<'a> {
         self.handle(JoinEvent::Seen).await?;
         loop {
             let deadline = self.member.deadline();
-            let deadline = async {
-                match deadline {
-                    Some(at) => sleep_until(at.into()).await,
-                    None => pending().await,
-                }
-            };
             let event = select! {
                 command = commands.recv() => match command {
                     Some(command) => self.event(command),
@@ -196,7 +190,7 @@ impl<'a> SharedRendezvous<'a> {
                     self.attend_elections().await?;
                     JoinEvent::Seen
                 }
-                () = deadline => JoinEvent::Deadline,
+                () = if_any(deadline.map(|at| sleep_until(at.into()))) => JoinEvent::Deadline,
             };
             if self.handle(event).await? {
                 return Ok(());
