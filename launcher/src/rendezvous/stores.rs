@@ -256,8 +256,8 @@ impl AgentStore {
             return Ok(AgentStore::ByRank0 { port });
         }
         match AgentStore::host(plan, plan.port) {
-            Err(StoreError::PortInUse { owner, .. }) if plan.may_move => {
-                AgentStore::host_elsewhere(plan, owner)
+            Err(StoreError::PortInUse { port, .. }) if plan.may_move => {
+                AgentStore::host_elsewhere(plan, port)
             }
             hosted => hosted,
         }
@@ -265,15 +265,9 @@ impl AgentStore {
 
     /// Hosts the store on a free port because the usual one is taken, and reports that: a script
     /// may have the usual port hard-coded.
-    fn host_elsewhere(
-        plan: &StorePlan,
-        owner: Option<PortOwner>,
-    ) -> Result<AgentStore, StoreError> {
+    fn host_elsewhere(plan: &StorePlan, usual: u16) -> Result<AgentStore, StoreError> {
         let store = AgentStore::host(plan, None)?;
-        let by = owner
-            .map(|owner| format!(" by {owner}"))
-            .unwrap_or_default();
-        let (usual, port) = (plan.port.unwrap_or_default(), store.port());
+        let (by, port) = (PortOwner::text(usual), store.port());
         say::warning(format_args!(
             "port {usual} is in use{by}: the ranks meet at port {port} (MASTER_PORT); a script that has {usual} in its text would \
              meet others there"

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The `st` column of `/proc/net/tcp` for a listening socket (kernel: `TCP_LISTEN`).
@@ -17,13 +17,13 @@ pub enum StoreError {
     /// The port is in use; it is 0 if any free port would have done.
     #[error(
         "cannot host the store at {addr}: the port is in use{}; choose another with `--master-port`, or let \
-         `--standalone` find a free one", by(.owner.as_ref())
+         `--standalone` find a free one", PortOwner::text(*.port)
     )]
     PortInUse {
         /// The address.
         addr: String,
-        /// The process that uses the port, if it can be found.
-        owner: Option<PortOwner>,
+        /// The port.
+        port: u16,
     },
     /// The connection is of no use any more: the store has ended or has closed it, or an earlier
     /// request was given up half way, so that the next reply would belong to that one.
@@ -98,13 +98,6 @@ impl From<io::Error> for StoreRefusal {
     }
 }
 
-/// Returns ` by <owner>`, or nothing if the owner is unknown.
-fn by(owner: Option<&PortOwner>) -> String {
-    owner
-        .map(|owner| format!(" by {owner}"))
-        .unwrap_or_default()
-}
-
 /// A process that listens on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
@@ -121,6 +114,11 @@ impl fmt::Display for PortOwner {
 }
 
 impl PortOwner {
+    /// Returns ` by <owner>` of a port that is in use, or nothing if nobody is found.
+    pub fn text(port: u16) -> String {
+        PortOwner::of(port).map_or_else(String::new, |owner| format!(" by {owner}"))
+    }
+
     /// Returns the process at the other end of a connection, if it is on this machine.
     pub(crate) fn at(ours: Option<SocketAddr>, theirs: Option<SocketAddr>) -> Option<PortOwner> {
         let theirs = theirs.filter(|theirs| ours.is_some_and(|ours| ours.ip() == theirs.ip()))?;
@@ -129,32 +127,22 @@ impl PortOwner {
 
     /// Returns the process that listens on this port, or `None` if it belongs to another user or
     /// has ended.
-    pub fn of(port: u16) -> Option<PortOwner> {
-        let inodes: Vec<String> = ["/proc/net/tcp6", "/proc/net/tcp"]
-            .iter()
-            .filter_map(|table| fs::read_to_string(table).ok())
-            .flat_map(|table| listeners(&table, port))
-            .collect();
-        let links: Vec<String> = inodes
-            .iter()
-            .map(|inode| format!("socket:[{inode}]"))
-            .collect();
-        let mut pids = fs::read_dir("/proc")
-            .ok()?
-            .flatten()
-            .filter_map(|e| e.file_name().to_str()?.parse().ok());
-        let pid: u32 = pids.find(|pid| has_open(*pid, &links))?;
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"))
-            .ok()?
-            .trim()
-            .to_owned();
+    fn of(port: u16) -> Option<PortOwner> {
+        let tables = ["/proc/net/tcp6", "/proc/net/tcp"].iter();
+        let tables = tables.filter_map(|table| fs::read_to_string(table).ok());
+        let sockets: Vec<PathBuf> = tables.flat_map(|table| listeners(&table, port)).collect();
+        let entries = fs::read_dir("/proc").ok()?.flatten();
+        let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let pid: u32 = pids.find(|pid| has_open(*pid, &sockets))?;
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let name = name.trim().to_owned();
         Some(PortOwner { pid, name })
     }
 }
 
-/// Returns the inodes of the sockets that listen on this port. Columns: `sl local_address
-/// rem_address st … uid timeout inode`.
-fn listeners(table: &str, port: u16) -> Vec<String> {
+/// Returns the sockets that listen on this port, as the links to open files name them. Columns: `sl
+/// local_address rem_address st … uid timeout inode`.
+fn listeners(table: &str, port: u16) -> Vec<PathBuf> {
     let suffix = format!(":{port:04X}");
     table
         .lines()
@@ -162,23 +150,16 @@ fn listeners(table: &str, port: u16) -> Vec<String> {
         .filter(|columns| {
             columns.len() > 9 && columns[1].ends_with(&suffix) && columns[3] == LISTEN
         })
-        .map(|columns| columns[9].to_owned())
+        .map(|columns| format!("socket:[{}]", columns[9]).into())
         .collect()
 }
 
-fn has_open(pid: u32, links: &[String]) -> bool {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-        return false;
-    };
-    files
-        .flatten()
-        .filter_map(|file| fs::read_link(file.path()).ok())
-        .any(|to| is_one_of(&to, links))
-}
-
-fn is_one_of(path: &Path, links: &[String]) -> bool {
-    path.to_str()
-        .is_some_and(|path| links.iter().any(|link| link == path))
+fn has_open(pid: u32, sockets: &[PathBuf]) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let mut targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    targets.any(|to| sockets.contains(&to))
 }
 
 #[cfg(test)]
@@ -199,7 +180,7 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
              0: 0100007F:7350 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0\n\
              1: 0100007F:7350 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0\n";
-        assert_eq!(listeners(table, 29520), ["4711"]);
-        assert_eq!(listeners(table, 29521), [""; 0]);
+        assert_eq!(listeners(table, 29520), [PathBuf::from("socket:[4711]")]);
+        assert!(listeners(table, 29521).is_empty());
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::connect::authority;
 use crate::connection::{Hub, StoreConnection};
-use crate::error::{PortOwner, StoreError, StoreRefusal};
+use crate::error::{StoreError, StoreRefusal};
 use crate::limits::{StoreLimits, StoreValue};
 use crate::wire::{StoreRequest, wire_key};
 
@@ -90,10 +90,7 @@ impl StoreServer {
         let no_listener =
             |err| StoreError::Other(format!("cannot host the store at {}: {err}", addr()));
         let listeners = listening.map_err(|err| match err.kind() {
-            ErrorKind::AddrInUse => StoreError::PortInUse {
-                addr: addr(),
-                owner: PortOwner::of(port),
-            },
+            ErrorKind::AddrInUse => StoreError::PortInUse { addr: addr(), port },
             _ => no_listener(err),
         })?;
         let port = listeners[0].local_addr().map_err(no_listener)?.port();
