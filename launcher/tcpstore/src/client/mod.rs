@@ -7,6 +7,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,9 +73,9 @@ impl StoreClient {
             .set_nodelay(true)
             .map_err(|err| self.lost(err))?;
         let sent = std::process::id();
-        let greeting = StoreRequest::greeting(sent);
-        let ping = StoreRequest::Ping { nonce: sent };
-        let said = match self.exchange(&greeting, &[ping]).await {
+        // They go into one segment, because torch 2.11 refuses a split handshake.
+        let greeting = [StoreRequest::Validate, StoreRequest::Ping { nonce: sent }];
+        let said = match self.exchange(&greeting, &greeting[1..]).await {
             Ok(replies) => match replies[..] {
                 [StoreReply::Nonce(nonce)] if nonce == sent => return Ok(()),
                 [StoreReply::Nonce(nonce)] => {
@@ -156,11 +157,7 @@ impl StoreClient {
         for some in keys.chunks(DELETED_AT_ONCE) {
             let delete = |key| StoreRequest::Delete { key };
             let requests: Vec<_> = some.iter().map(|key| delete(key.as_ref())).collect();
-            let mut bytes = Vec::new();
-            requests
-                .iter()
-                .for_each(|request| request.encode(&mut bytes));
-            self.exchange(&bytes, &requests).await?;
+            self.exchange(&requests, &requests).await?;
         }
         Ok(())
     }
@@ -274,32 +271,33 @@ impl StoreClient {
 
     /// Makes a request that has no reply.
     async fn tell(&mut self, request: &StoreRequest<'_>) -> Result<(), StoreError> {
-        let mut bytes = Vec::new();
-        request.encode(&mut bytes);
-        self.exchange(&bytes, &[]).await.map(drop)
+        self.exchange(slice::from_ref(request), &[]).await.map(drop)
     }
 
     async fn ask(&mut self, request: &StoreRequest<'_>) -> Result<StoreReply, StoreError> {
-        let mut bytes = Vec::new();
-        request.encode(&mut bytes);
-        let replies = self.exchange(&bytes, std::slice::from_ref(request)).await?;
+        let request = slice::from_ref(request);
+        let replies = self.exchange(request, request).await?;
         replies.into_iter().next().ok_or_else(|| self.mistaken())
     }
 
-    /// Sends `bytes`, and returns the replies to `requests`.
+    /// Makes requests, and returns the replies to those that are `awaited`.
     async fn exchange(
         &mut self,
-        bytes: &[u8],
         requests: &[StoreRequest<'_>],
+        awaited: &[StoreRequest<'_>],
     ) -> Result<Vec<StoreReply>, StoreError> {
         if !std::mem::take(&mut self.is_idle) {
             return Err(self.lost(io::Error::other("a request was given up half way")));
         }
+        let mut bytes = Vec::new();
+        requests
+            .iter()
+            .for_each(|request| request.encode(&mut bytes));
         let (stream, input) = (&mut self.stream, &mut self.input);
         let both = async {
-            stream.write_all(bytes).await?;
+            stream.write_all(&bytes).await?;
             let mut replies = Vec::new();
-            for request in requests {
+            for request in awaited {
                 replies.push(receive(stream, request, input).await?);
             }
             Ok(replies)

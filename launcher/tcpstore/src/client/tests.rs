@@ -1,33 +1,12 @@
 //! Tests against the real server, and against listeners that are not stores.
 
-use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::server::{ServerHandle, StoreServer};
+use crate::server::StoreServer;
+use crate::server::tests::{LONG, host, join};
 
-const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
-
-/// Returns a port on which nobody listens, as long as the socket lives.
-fn held_port() -> (Socket, u16) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    socket.bind(&any.into()).unwrap();
-    let addr = socket.local_addr().unwrap().as_socket().unwrap();
-    (socket, addr.port())
-}
-
-fn host() -> ServerHandle {
-    StoreServer::bind("127.0.0.1", None).unwrap().spawn()
-}
-
-async fn join(store: &ServerHandle) -> StoreClient {
-    StoreClient::connect("127.0.0.1", store.port(), LONG)
-        .await
-        .unwrap()
-}
 
 #[tokio::test]
 async fn every_request_is_answered() {
@@ -77,7 +56,7 @@ async fn a_request_given_up_half_way_spoils_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_comes_first_waits_for_the_store() {
-    let (_held, port) = held_port();
+    let port = rig::net::port();
     let early = tokio::spawn(async move { StoreClient::connect("127.0.0.1", port, LONG).await });
     tokio::task::yield_now().await;
     let _store = StoreServer::bind("127.0.0.1", Some(port)).unwrap().spawn();
@@ -98,7 +77,7 @@ async fn stranger() -> (u16, TcpListener) {
 
 #[tokio::test]
 async fn a_store_that_never_comes_is_an_error_in_time_with_the_address() {
-    let (_held, port) = held_port();
+    let port = rig::net::port();
     let err = refused(port, SHORT).await;
     let wanted = format!(
         "cannot reach the store at 127.0.0.1:{port} within 0.05 s: 127.0.0.1:{port}: Connection \

@@ -365,4 +365,4 @@ async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub, has_asked: Arc<At
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -282,15 +282,6 @@ impl StoreRequest<'_> {
     /// leading slash.
     pub const COUNT: &'static [u8] = b"init/";
 
-    /// Returns the first bytes of a client, whose answer is `nonce`. They go into one segment,
-    /// because torch 2.11 refuses a split handshake.
-    pub fn greeting(nonce: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        StoreRequest::Validate.encode(&mut bytes);
-        StoreRequest::Ping { nonce }.encode(&mut bytes);
-        bytes
-    }
-
     /// Returns the number of keys, or of key-value pairs, of this request.
     pub fn items(&self) -> usize {
         match self {

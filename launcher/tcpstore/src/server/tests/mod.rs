@@ -11,13 +11,13 @@ use super::*;
 use crate::client::StoreClient;
 use crate::limits::{MAX_KEYS, MAX_VALUE, TURN};
 
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-fn host() -> ServerHandle {
+pub(crate) fn host() -> ServerHandle {
     StoreServer::bind("127.0.0.1", None).unwrap().spawn()
 }
 
-async fn join(store: &ServerHandle) -> StoreClient {
+pub(crate) async fn join(store: &ServerHandle) -> StoreClient {
     StoreClient::connect("127.0.0.1", store.port(), LONG)
         .await
         .unwrap()
