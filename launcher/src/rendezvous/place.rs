@@ -46,22 +46,19 @@ impl Assigned {
 /// Assigns ranks to nodes, one entry per node in their order
 /// (torch/distributed/elastic/agent/server/api.py, torch 2.11: `_assign_worker_ranks`).
 pub fn assign(nodes: &[RoleInfo]) -> Vec<Assigned> {
-    let of_role = |nodes: &[RoleInfo], role: &str| -> usize {
-        nodes
+    let sum = |nodes: &[RoleInfo], role: Option<&str>| -> usize {
+        let counted = nodes
             .iter()
-            .filter(|node| node.role == role)
-            .map(|node| node.local_world_size)
-            .sum()
+            .filter(|node| role.is_none_or(|role| node.role == role));
+        counted.map(|node| node.local_world_size).sum()
     };
-    let sum =
-        |nodes: &[RoleInfo]| -> usize { nodes.iter().map(|node| node.local_world_size).sum() };
     let one = |(index, node): (usize, &RoleInfo)| {
-        let before = &nodes[..index];
+        let (before, role) = (&nodes[..index], Some(node.role.as_str()));
         Assigned(
-            sum(before),
-            sum(nodes),
-            of_role(before, &node.role),
-            of_role(nodes, &node.role),
+            sum(before, None),
+            sum(nodes, None),
+            sum(before, role),
+            sum(nodes, role),
         )
     };
     nodes.iter().enumerate().map(one).collect()

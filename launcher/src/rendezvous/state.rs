@@ -125,16 +125,11 @@ impl RendezvousState {
     /// overflow, and are not written by rrun.
     pub fn is_plausible(&self) -> bool {
         let counts = [self.epoch, self.version, self.round, self.restarts.into()];
-        let node_infos = self
-            .world
-            .iter()
-            .map(|(_, node_info)| node_info)
-            .chain(self.participants.values());
+        let infos = self.world.iter().map(|(_, info)| info);
+        let mut infos = infos.chain(self.participants.values());
         counts.iter().all(|count| *count <= MAX_COUNT)
             && self.restarts < u32::MAX
-            && node_infos
-                .into_iter()
-                .all(|node_info| (1..=MAX_LOCAL_WORLD_SIZE).contains(&node_info.nproc))
+            && infos.all(|info| (1..=MAX_LOCAL_WORLD_SIZE).contains(&info.nproc))
     }
 
     /// Returns whether the ranks have been assigned.
@@ -144,11 +139,8 @@ impl RendezvousState {
 
     /// Returns whether all nodes of the complete round are still in it.
     pub fn is_whole(&self) -> bool {
-        self.is_complete()
-            && self
-                .world
-                .iter()
-                .all(|(id, _)| self.participants.contains_key(id))
+        let mut ids = self.world.iter().map(|(id, _)| id);
+        self.is_complete() && ids.all(|id| self.participants.contains_key(id))
     }
 
     /// Returns whether this node is in any list.
@@ -167,11 +159,9 @@ impl RendezvousState {
     /// Returns whether there is a place in this gathering round for a node that is not a
     /// participant. Nodes of the previous round have priority.
     pub fn has_place_for(&self, id: &str, max: usize) -> bool {
-        let returning = self.wait_list.intersection(&self.expected).count();
-        let reserved = if self.expected.contains(id) {
-            0
-        } else {
-            returning
+        let reserved = match self.expected.contains(id) {
+            true => 0,
+            false => self.wait_list.intersection(&self.expected).count(),
         };
         !self.is_complete() && self.participants.len() + reserved < max
     }
@@ -220,10 +210,8 @@ impl RendezvousState {
         self.redundancy_list.remove(id);
         if self.is_complete() && self.participants.is_empty() && self.closed.is_none() {
             self.round += 1;
-            self.expected = std::mem::take(&mut self.world)
-                .into_iter()
-                .map(|(id, _)| id)
-                .collect();
+            let world = std::mem::take(&mut self.world).into_iter();
+            self.expected = world.map(|(id, _)| id).collect();
             self.master = None;
             self.failure = None;
             self.lost = None;

@@ -40,7 +40,8 @@ pub struct StoreEndpoint {
     pub server: Option<ServerHandle>,
     /// The host under which other nodes find it.
     pub host: String,
-    port: u16,
+    /// Its port.
+    pub port: u16,
     /// The file lock that shows that the host lives, with `store_type=file`.
     _lock: Option<File>,
 }
@@ -63,11 +64,6 @@ impl StoreEndpoint {
             host: host.to_owned(),
             _lock: None,
         }
-    }
-
-    /// Returns the port of the store.
-    pub fn port(&self) -> u16 {
-        self.port
     }
 
     /// Returns `host:port`, for messages.

@@ -206,13 +206,19 @@ impl Election {
     fn announced(&mut self, host: Contact, epoch: u64) -> Vec<ElectionAction> {
         match &self.role {
             Role::Hosting { epoch: own } if epoch <= *own => {
-                let own = *own;
-                return vec![self.send(host, Ballot::Host { epoch: own })];
+                return vec![self.send(host, Ballot::Host { epoch: *own })];
             }
             Role::Following {
                 host: Some(own_host),
                 epoch: own,
-            } if epoch <= *own => return self.point_to(own_host.clone(), *own, host),
+            } if epoch <= *own && own_host.id != host.id => {
+                // A host of an earlier epoch learns who has followed it.
+                let follows = Ballot::Follows {
+                    host: own_host.clone(),
+                    epoch: *own,
+                };
+                return vec![self.send(host, follows)];
+            }
             Role::Following { epoch: own, .. } if epoch <= *own => return Vec::new(),
             Role::Hosting { .. } | Role::Following { .. } | Role::Seeking => {}
         }
@@ -221,14 +227,6 @@ impl Election {
             return vec![self.send(host, Ballot::Seek)];
         }
         self.follow(host, epoch)
-    }
-
-    /// Tells a host of an earlier epoch who follows it.
-    fn point_to(&self, own: Contact, epoch: u64, host: Contact) -> Vec<ElectionAction> {
-        if own.id == host.id {
-            return Vec::new();
-        }
-        vec![self.send(host, Ballot::Follows { host: own, epoch })]
     }
 
     fn follow(&mut self, host: Contact, epoch: u64) -> Vec<ElectionAction> {

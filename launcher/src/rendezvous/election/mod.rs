@@ -122,7 +122,8 @@ pub enum ElectionAction {
 /// One node's part in elections.
 #[derive(Debug)]
 pub struct Election {
-    me: Contact,
+    /// This node.
+    pub me: Contact,
     /// Identifies the launch; messages of other launches are ignored.
     launch: String,
     role: Role,

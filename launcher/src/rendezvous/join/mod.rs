@@ -95,18 +95,23 @@ enum Goal {
         until: Instant,
         but: Option<u64>,
     },
-    Staying {
-        round: u64,
-        failed: Option<(NodeFailure, bool)>,
-        lost: Option<NodeFailure>,
-        is_done: bool,
-        is_told: bool,
-    },
+    Staying(Stay),
     Leaving {
         closes: Option<NodeFailure>,
         is_told: bool,
     },
     Out,
+}
+
+/// What a node in a round wants the state to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Stay {
+    round: u64,
+    failed: Option<(NodeFailure, bool)>,
+    lost: Option<NodeFailure>,
+    is_done: bool,
+    /// Whether the agent knows how the round ends.
+    is_told: bool,
 }
 
 impl Member {
@@ -139,17 +144,14 @@ impl Member {
     /// Ends the round of a node that has lost the shared state; returns what to tell the agent, if
     /// its ranks run.
     pub fn cut_off(&mut self) -> Option<JoinAction> {
-        let Goal::Staying {
-            is_told,
-            is_done: false,
-            ..
-        } = &mut self.goal
-        else {
-            return None;
-        };
-        let is_news = !std::mem::replace(is_told, true);
         let why = "the host of the rendezvous is lost; the ranks end, until there is another";
-        is_news.then(|| JoinAction::Changed(why.to_owned()))
+        match &mut self.goal {
+            Goal::Staying(stay) if !stay.is_done && !stay.is_told => {
+                stay.is_told = true;
+                Some(JoinAction::Changed(why.to_owned()))
+            }
+            _ => None,
+        }
     }
 
     /// Returns whether the node was told to leave for good.
@@ -201,10 +203,9 @@ impl Member {
             (JoinEvent::Seen | JoinEvent::Deadline, _)
             | (JoinEvent::Command(Join), Goal::Joining { .. }) => {}
             (JoinEvent::Command(Join), goal) => {
-                let but = if let Goal::Staying { round, .. } = goal {
-                    Some(*round)
-                } else {
-                    None
+                let but = match goal {
+                    Goal::Staying(stay) => Some(stay.round),
+                    _ => None,
                 };
                 self.goal = Goal::Joining {
                     until: now + self.plan.join_timeout,
@@ -212,13 +213,13 @@ impl Member {
                 };
                 self.was_known = false;
             }
-            (JoinEvent::Command(Failed { failure, restarts }), Goal::Staying { failed, .. }) => {
-                failed.get_or_insert((failure, restarts));
+            (JoinEvent::Command(Failed { failure, restarts }), Goal::Staying(stay)) => {
+                stay.failed.get_or_insert((failure, restarts));
             }
-            (JoinEvent::Command(LostRank { failure }), Goal::Staying { lost, .. }) => {
-                lost.get_or_insert(failure);
+            (JoinEvent::Command(LostRank { failure }), Goal::Staying(stay)) => {
+                stay.lost.get_or_insert(failure);
             }
-            (JoinEvent::Command(Done), Goal::Staying { is_done, .. }) => *is_done = true,
+            (JoinEvent::Command(Done), Goal::Staying(stay)) => stay.is_done = true,
             (JoinEvent::Command(Leave { why }), goal) => {
                 *goal = Goal::Leaving {
                     closes: why,
@@ -261,21 +262,16 @@ impl Member {
                 next.remove(&self.me)
             }
             Goal::Joining { but, .. } => self.join(next, *but, now),
-            Goal::Staying { round, .. }
-                if next.round != *round || !next.participants.contains_key(&self.me) => {}
-            Goal::Staying {
-                failed,
-                lost,
-                is_done,
-                ..
-            } => {
+            Goal::Staying(stay)
+                if next.round != stay.round || !next.participants.contains_key(&self.me) => {}
+            Goal::Staying(stay) => {
                 if next.is_whole() {
                     next.acknowledge(&self.me);
                 }
-                if let Some(failure) = lost {
+                if let Some(failure) = &stay.lost {
                     next.lost.get_or_insert(failure.clone());
                 }
-                if let Some((failure, restarts)) = failed {
+                if let Some((failure, restarts)) = &stay.failed {
                     next.fail(failure.clone(), *restarts);
                 }
                 // The first node to notice the loss names the lost node; later observers would see
@@ -283,7 +279,7 @@ impl Member {
                 if let Some(failure) = next.loss().filter(|_| self.plan.backend.is_fixed()) {
                     next.fail(failure, false);
                 }
-                if *is_done {
+                if stay.is_done {
                     next.finish(&self.me);
                 }
             }
@@ -354,11 +350,17 @@ impl Member {
                 let is_over = now >= *until;
                 self.tell_joining(state, is_over)
             }
-            Goal::Staying { is_told: false, .. } => self.tell_staying(state),
+            Goal::Staying(stay) if !stay.is_told => {
+                let told = stay.tell(state, &self.me, self.plan.max);
+                if let Some(JoinAction::Over { .. }) = told {
+                    self.goal = Goal::Out;
+                }
+                told
+            }
             Goal::Leaving { is_told, .. } if !state.knows(&self.me) => {
                 (!std::mem::replace(is_told, true)).then_some(JoinAction::Left)
             }
-            Goal::Staying { .. } | Goal::Leaving { .. } | Goal::Out => None,
+            Goal::Staying(_) | Goal::Leaving { .. } | Goal::Out => None,
         }
     }
 
@@ -381,14 +383,10 @@ impl Member {
             .filter(|_| state.participants.contains_key(&self.me))?;
         match state.place(&self.me).filter(|_| state.has_begun()) {
             Some(place) => {
-                let round = state.round;
-                self.goal = Goal::Staying {
-                    round,
-                    failed: None,
-                    lost: None,
-                    is_done: false,
-                    is_told: false,
-                };
+                self.goal = Goal::Staying(Stay {
+                    round: state.round,
+                    ..Stay::default()
+                });
                 Some(JoinAction::Joined(place))
             }
             None if node == 0 && self.hosting != Some(state.round) => {
@@ -398,34 +396,22 @@ impl Member {
             None => None,
         }
     }
+}
 
-    fn tell_staying(&mut self, state: &RendezvousState) -> Option<JoinAction> {
-        let Goal::Staying {
-            round,
-            failed,
-            is_done,
-            is_told,
-            ..
-        } = &mut self.goal
-        else {
-            return None;
-        };
+impl Stay {
+    /// Returns how the round ends for the node `me`, if it does.
+    fn tell(&mut self, state: &RendezvousState, me: &str, max: usize) -> Option<JoinAction> {
         let action = match &state.closed {
-            Some(RendezvousClosed::Succeeded) if !*is_done => None,
+            Some(RendezvousClosed::Succeeded) if !self.is_done => None,
             // The agent knows about a failure of this node.
-            Some(RendezvousClosed::Failed(_)) | None if failed.is_some() => None,
+            Some(RendezvousClosed::Failed(_)) | None if self.failed.is_some() => None,
             Some(how) => Some(JoinAction::Over {
                 how: how.clone(),
                 is_late: false,
             }),
-            None => state
-                .broken(*round, &self.me, self.plan.max)
-                .map(JoinAction::Changed),
+            None => state.broken(self.round, me, max).map(JoinAction::Changed),
         };
-        *is_told = action.is_some();
-        if let Some(JoinAction::Over { .. }) = action {
-            self.goal = Goal::Out;
-        }
+        self.is_told = action.is_some();
         action
     }
 }

@@ -54,7 +54,6 @@ pub(super) struct Failover {
     election: Election,
     /// This node's store while another node hosts.
     standby: Option<ServerHandle>,
-    port: u16,
 }
 
 impl Failover {
@@ -80,23 +79,21 @@ impl Failover {
                     .spawn(),
             ),
         };
-        let port = standby.as_ref().map_or(endpoint.port(), ServerHandle::port);
         let me = Contact {
             id: plan.node_id.clone(),
             addr: addr.to_owned(),
-            port,
+            port: standby.as_ref().map_or(endpoint.port, ServerHandle::port),
         };
         let election = Election::new(me, launch.to_owned(), standby.is_none());
         Some(Failover {
             election: election.at_endpoint(&plan.host, plan.port),
             standby,
-            port,
         })
     }
 
     /// Returns the port of this node's store.
     pub fn port(&self) -> u16 {
-        self.port
+        self.election.me.port
     }
 }
 
@@ -206,10 +203,9 @@ impl SharedRendezvous<'_> {
     /// Returns an error if this node has no host any more.
     pub(super) async fn attend_elections(&mut self) -> anyhow::Result<()> {
         for message in self.mail() {
-            if self.is_from_older_launch(&message) {
-                self.move_to(message).await?;
-            } else {
-                self.elect(ElectionEvent::Received(message)).await;
+            match self.epoch_of_older_launch(&message) {
+                Some(epoch) => self.move_to(message, epoch).await?,
+                None => self.elect(ElectionEvent::Received(message)).await,
             }
         }
         self.elect(ElectionEvent::Deadline).await;
@@ -348,7 +344,7 @@ impl SharedRendezvous<'_> {
     /// still, does not refuse.
     async fn has_host_ended(&self) -> bool {
         let endpoint = &self.store_endpoint;
-        let connected = TcpStream::connect((endpoint.host.as_str(), endpoint.port()));
+        let connected = TcpStream::connect((endpoint.host.as_str(), endpoint.port));
         let refused = |err: &io::Error| err.kind() == io::ErrorKind::ConnectionRefused;
         matches!(timeout(ONE_MESSAGE, connected).await, Ok(Err(err)) if refused(&err))
     }
@@ -432,21 +428,22 @@ impl SharedRendezvous<'_> {
         Ok(())
     }
 
-    /// Returns whether a host of this run id announces itself to a launcher that has opened a
-    /// store at the endpoint and begun nothing: the launch has been under way for longer.
-    fn is_from_older_launch(&self, message: &Message) -> bool {
-        let is_elected = matches!(message.ballot, Ballot::Host { epoch } if epoch > 0);
-        is_elected
-            && message.launch != self.state.launch
-            && self.state.base.is_none()
-            && self.store_endpoint.server.is_some()
+    /// Returns the epoch of a host of this run id that announces itself to a launcher which has
+    /// opened a store at the endpoint and begun nothing: the launch has been under way for longer.
+    fn epoch_of_older_launch(&self, message: &Message) -> Option<u64> {
+        let is_new = self.state.base.is_none() && self.store_endpoint.server.is_some();
+        match message.ballot {
+            Ballot::Host { epoch }
+                if epoch > 0 && is_new && message.launch != self.state.launch =>
+            {
+                Some(epoch)
+            }
+            _ => None,
+        }
     }
 
     /// Joins the launch that has been under way for longer.
-    async fn move_to(&mut self, message: Message) -> anyhow::Result<()> {
-        let Ballot::Host { epoch } = message.ballot else {
-            return Ok(());
-        };
+    async fn move_to(&mut self, message: Message, epoch: u64) -> anyhow::Result<()> {
         let (host, launch) = (message.from, message.launch);
         self.failover = self.failover.take().map(|failover| Failover {
             election: failover.election.moved_to(launch, host.clone(), epoch),

@@ -85,12 +85,8 @@ impl SharedRendezvous<'_> {
         }
         // Either the watch was late, or another client has deleted or replaced the state; this
         // connection reads which it is.
-        let now = self
-            .asker
-            .peek(&[&self.key])
-            .await?
-            .pop()
-            .unwrap_or_default();
+        let mut found = self.asker.peek(&[&self.key]).await?;
+        let now = found.pop().unwrap_or_default();
         if self.is_newer(&now)? || now == self.text {
             self.take(&now)
         } else {
