@@ -106,15 +106,6 @@ pub struct RankFailure {
 impl RankFailure {
     /// Reads what the failed rank left in `error_file`.
     pub fn read(casualty: Casualty, error_file: Option<&Path>) -> RankFailure {
-        let content = error_file.map_or(Ok(None), read);
-        RankFailure::new(casualty, error_file, content)
-    }
-
-    fn new(
-        casualty: Casualty,
-        error_file: Option<&Path>,
-        content: anyhow::Result<Option<Value>>,
-    ) -> RankFailure {
         let seen = casualty.at.duration_since(UNIX_EPOCH);
         let seen = seen.unwrap_or_default().as_secs();
         let mut failure = RankFailure {
@@ -124,7 +115,7 @@ impl RankFailure {
             message: explain(&casualty),
             casualty,
         };
-        match content {
+        match error_file.map_or(Ok(None), read) {
             Ok(None) => return failure,
             Ok(Some(error)) => {
                 failure.timestamp = timestamp(&error).unwrap_or(seen);
@@ -139,24 +130,16 @@ impl RankFailure {
     }
 
     /// Writes the error file for the process that started the launcher, replacing the one at
-    /// `path`. Does nothing if the rank left no error file.
+    /// `path`: that of the rank, with the exit code added. Does nothing if the rank left none.
     pub fn forward_to(&self, path: &Path) -> io::Result<()> {
-        match self.to_error_file() {
-            Some(error) => std::fs::write(path, error.to_string()),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the contents of the error file with the exit code added.
-    fn to_error_file(&self) -> Option<Value> {
-        let mut error = self.error.clone()?;
-        let code = self.casualty.exit.returncode();
-        if let Some(message) = error.get_mut("message").and_then(Value::as_object_mut)
-            && code != 0
-        {
+        let Some(mut error) = self.error.clone() else {
+            return Ok(());
+        };
+        if let Some(message) = error.get_mut("message").and_then(Value::as_object_mut) {
+            let code = self.casualty.exit.returncode();
             message.insert("errorCode".to_owned(), code.into());
         }
-        Some(error)
+        std::fs::write(path, error.to_string())
     }
 }
 
@@ -277,12 +260,8 @@ mod tests {
         }
     }
 
-    fn with(error: Value) -> RankFailure {
-        RankFailure::new(
-            casualty(Exit::Code(9)),
-            Some(Path::new("/e/error.json")),
-            Ok(Some(error)),
-        )
+    fn with(error: &Value) -> RankFailure {
+        from_bytes(error.to_string().as_bytes())
     }
 
     fn from_bytes(bytes: &[u8]) -> RankFailure {
@@ -305,7 +284,7 @@ mod tests {
             // Without a time, that of the exit is kept.
             (json!({"message": {"message": "boom"}}), "boom", 100),
         ] {
-            let failure = with(error);
+            let failure = with(&error);
             assert_eq!(
                 (failure.message.as_str(), failure.timestamp),
                 (message, timestamp)
@@ -318,7 +297,7 @@ mod tests {
         let failure = from_bytes(b"{\"message\": ");
         let told = "The error file is unusable: EOF while parsing";
         assert!(failure.message.contains(told), "{}", failure.message);
-        assert_eq!((failure.timestamp, failure.to_error_file()), (100, None));
+        assert_eq!((failure.timestamp, failure.error), (100, None));
         let nowhere = Path::new("/nonexistent/error.json");
         let failure = RankFailure::read(casualty(Exit::Signal(9)), Some(nowhere));
         assert_eq!(failure.message, "Signal 9 (SIGKILL) received by PID 1234");
@@ -332,15 +311,6 @@ mod tests {
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
         let message = RankFailure::read(casualty(Exit::Code(9)), Some(&path)).message;
         assert!(message.contains("The error file is unusable"), "{message}");
-    }
-
-    #[test]
-    fn the_exit_code_goes_into_the_launcher_s_own_file() {
-        let failure = with(json!({"message": {"message": "m"}}));
-        assert_eq!(
-            failure.to_error_file(),
-            Some(json!({"message": {"message": "m", "errorCode": 9}}))
-        );
     }
 
     #[test]
@@ -358,7 +328,7 @@ mod tests {
             };
             RankFailure {
                 timestamp,
-                ..RankFailure::new(casualty, None, Ok(None))
+                ..RankFailure::read(casualty, None)
             }
         };
         let own = |number, timestamp| failed(number, timestamp, None, None);
@@ -388,20 +358,24 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_error_file_hands_nothing_on() {
+    fn an_error_file_is_handed_on_with_the_exit_code() {
         let folder = tempfile::tempdir().expect("a folder");
         let own = folder.path().join("own.json");
-        RankFailure::read(casualty(Exit::Code(1)), None)
-            .forward_to(&own)
-            .expect("nothing to do");
-        assert!(!own.exists());
-        with(json!({"message": "m"}))
-            .forward_to(&own)
-            .expect("written");
-        assert_eq!(
-            std::fs::read_to_string(&own).expect("read"),
-            r#"{"message":"m"}"#
-        );
+        let handed_on = |failure: RankFailure| {
+            failure.forward_to(&own).expect("written");
+            std::fs::read_to_string(&own).ok()
+        };
+        let none = RankFailure::read(casualty(Exit::Code(1)), None);
+        assert_eq!(handed_on(none), None);
+        for (left, handed) in [
+            (json!({"message": "m"}), r#"{"message":"m"}"#),
+            (
+                json!({"message": {"message": "m"}}),
+                r#"{"message":{"message":"m","errorCode":9}}"#,
+            ),
+        ] {
+            assert_eq!(handed_on(with(&left)).as_deref(), Some(handed));
+        }
     }
 
     proptest! {
