@@ -9,7 +9,6 @@
 mod evaluation;
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use jobs::count::counted;
 use jobs::printable::{printable_line, quoted};
@@ -206,10 +205,7 @@ fn logs(plan: &LaunchPlan) -> String {
     match &plan.logs.dir {
         _ if plan.logs.disabled => "no files".to_owned(),
         Some(folder) => format!("`{}`", folder.display()),
-        None => {
-            let parent = std::env::temp_dir();
-            format!("a new folder in `{}`", Path::display(&parent))
-        }
+        None => format!("a new folder in `{}`", std::env::temp_dir().display()),
     }
 }
 

@@ -7,10 +7,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
 use crate::logs::tail::{ConsoleStream, Filtered, Followed, Tail};
-use crate::plan::{LaunchPlan, RankPlan};
+use crate::plan::{LaunchPlan, Streams};
 use crate::process::command::ChildOutput;
 use crate::rank_id::RankId;
 use crate::template::substitute;
@@ -53,7 +53,7 @@ impl AttemptLogs {
     ) -> anyhow::Result<AttemptLogs> {
         let mut shared = SharedFiles {
             plan,
-            hostname: jobs::host::name(),
+            host: jobs::host::name(),
             filtered: BTreeMap::new(),
             followed: Vec::new(),
         };
@@ -76,7 +76,7 @@ impl AttemptLogs {
 /// What ranks that are started together share.
 struct SharedFiles<'a> {
     plan: &'a LaunchPlan,
-    hostname: String,
+    host: String,
     /// The open files for lines that are filtered, by their paths.
     filtered: BTreeMap<PathBuf, Arc<File>>,
     followed: Vec<Followed>,
@@ -85,15 +85,13 @@ struct SharedFiles<'a> {
 impl SharedFiles<'_> {
     /// Creates the files of a rank in the folder of its attempt.
     fn create(&mut self, rank: RankId, attempt: &Path) -> anyhow::Result<RankLogs> {
-        let planned = &self.plan.ranks[rank.index];
-        let folder = attempt.join(rank.local.to_string());
         let mut captured = Vec::new();
-        let mut open = |stream| self.stream(rank, planned, attempt, stream, &mut captured);
+        let mut open = |stream| self.stream(rank, attempt, stream, &mut captured);
         let stderr = open(ConsoleStream::Stderr)?;
         let stdout = open(ConsoleStream::Stdout)?;
         Ok(RankLogs {
             output: Some(ChildOutput { stdout, stderr }),
-            error_file: Some(folder.join("error.json")),
+            error_file: Some(attempt.join(format!("{}/error.json", rank.local))),
             captured,
         })
     }
@@ -103,25 +101,18 @@ impl SharedFiles<'_> {
     fn stream(
         &mut self,
         rank: RankId,
-        planned: &RankPlan,
         attempt: &Path,
         stream: ConsoleStream,
         captured: &mut Vec<PathBuf>,
     ) -> anyhow::Result<Option<File>> {
-        let (logs, redirect, tee) = (&self.plan.logs, planned.redirect, planned.tee);
-        let (name, is_redirected, is_teed, substrings) = match stream {
-            ConsoleStream::Stdout => (
-                "stdout",
-                redirect.stdout,
-                tee.stdout,
-                &logs.duplicate_stdout,
-            ),
-            ConsoleStream::Stderr => (
-                "stderr",
-                redirect.stderr,
-                tee.stderr,
-                &logs.duplicate_stderr,
-            ),
+        let (logs, planned) = (&self.plan.logs, &self.plan.ranks[rank.index]);
+        let (name, substrings) = match stream {
+            ConsoleStream::Stdout => ("stdout", &logs.duplicate_stdout),
+            ConsoleStream::Stderr => ("stderr", &logs.duplicate_stderr),
+        };
+        let is_selected = |streams: Streams| match stream {
+            ConsoleStream::Stdout => streams.stdout,
+            ConsoleStream::Stderr => streams.stderr,
         };
         let filtered = match substrings.is_empty() {
             true => None,
@@ -130,17 +121,18 @@ impl SharedFiles<'_> {
                 substrings: substrings.clone(),
             }),
         };
-        if !is_redirected && !is_teed {
+        // Teed streams are redirected, too.
+        if !is_selected(planned.redirect) {
             let null = || append(&mut OpenOptions::new(), Path::new("/dev/null"));
             return (!planned.shown).then(null).transpose();
         }
         let path = attempt.join(format!("{}/{name}.log", rank.local));
         let file = append(OpenOptions::new().create_new(true), &path)?;
         captured.push(path.clone());
-        if is_teed && (planned.shown || filtered.is_some()) {
+        if is_selected(planned.tee) && (planned.shown || filtered.is_some()) {
             self.followed.push(Followed {
                 path,
-                prefix: self.prefix(rank),
+                prefix: prefix(self.plan, rank, &self.host),
                 stream,
                 is_shown: planned.shown,
                 filtered,
@@ -157,17 +149,6 @@ impl SharedFiles<'_> {
         let file = Arc::new(append(OpenOptions::new().create(true), &path)?);
         self.filtered.insert(path, Arc::clone(&file));
         Ok(file)
-    }
-
-    fn prefix(&self, rank: RankId) -> String {
-        let logs = &self.plan.logs;
-        let hostname = self.hostname.split('.').next().unwrap_or_default();
-        prefix(
-            logs.prefix_template.as_deref(),
-            &self.plan.role,
-            rank,
-            hostname,
-        )
     }
 }
 
@@ -188,11 +169,10 @@ impl LogFolder {
     /// below a new folder in `TMPDIR`.
     ///
     /// # Errors
-    /// Returns the folder that cannot be created, or is a file.
+    /// Returns the folder that cannot be created.
     pub fn create(log_dir: Option<&Path>, run_id: &str) -> anyhow::Result<LogFolder> {
         let temporary = std::env::temp_dir();
         let root = match log_dir {
-            Some(path) if path.is_file() => bail!("log_dir: {} is a file", path.display()),
             Some(path) => {
                 make(path)?;
                 path.to_owned()
@@ -249,15 +229,16 @@ fn unique(parent: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns the prefix of a rank's lines; `[default0]:` without a template.
-fn prefix(template: Option<&str>, role: &str, rank: RankId, hostname: &str) -> String {
-    let Some(template) = template else {
+fn prefix(plan: &LaunchPlan, rank: RankId, host: &str) -> String {
+    let role = &plan.role;
+    let Some(template) = &plan.logs.prefix_template else {
         return format!("[{role}{}]:", rank.local);
     };
     let prefix = substitute(template.as_ref(), |name| match name {
-        b"role_name" => Some(role.to_owned()),
+        b"role_name" => Some(role.clone()),
         b"local_rank" => Some(rank.local.to_string()),
         b"rank" => Some(rank.global.to_string()),
-        b"hostname" => Some(hostname.to_owned()),
+        b"hostname" => host.split('.').next().map(str::to_owned),
         _ => None,
     });
     prefix.to_string_lossy().into_owned()
@@ -270,12 +251,14 @@ mod tests {
     use super::*;
 
     fn of_rank_9(template: Option<&str>) -> String {
+        let mut plan = crate::tests::plan(&["true"], 2);
+        plan.logs.prefix_template = template.map(str::to_owned);
         let rank = RankId {
             index: 0,
             local: 1,
             global: 9,
         };
-        prefix(template, "default", rank, "node1")
+        prefix(&plan, rank, "node1.cluster")
     }
 
     #[test]
@@ -338,16 +321,6 @@ mod tests {
         assert_eq!(
             run.attempt(1, 0).expect("made"),
             run.attempt(1, 3).expect("made")
-        );
-    }
-
-    #[test]
-    fn a_log_dir_that_is_a_file_is_refused() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let err = LogFolder::create(Some(file.path()), "none").expect_err("a file is no folder");
-        assert_eq!(
-            err.to_string(),
-            format!("log_dir: {} is a file", file.path().display())
         );
     }
 }
