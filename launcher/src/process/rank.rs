@@ -57,13 +57,7 @@ impl RankProcess {
             }
         }
         match nursery.wait() {
-            // The one with the lowest index, whichever report came first.
-            Ok(reports) => {
-                if let Some(first) = reports.into_iter().min_by_key(|report| report.index) {
-                    let err = io::Error::from_raw_os_error(first.errno);
-                    failed = Some((first.index as usize, err));
-                }
-            }
+            Ok(first) => failed = first.or(failed),
             Err(err) => failed = Some((0, err)),
         }
         if let Some((first, _)) = &failed {
@@ -77,10 +71,10 @@ impl RankProcess {
 
     /// Starts a single process in the same way.
     pub fn start(command: ChildCommand) -> io::Result<RankProcess> {
-        let (mut started, failed) = RankProcess::start_all(std::iter::once(Ok(command)));
-        let unknown = || io::Error::other("it was not started");
-        let err = || failed.map_or_else(unknown, |(_, err)| err);
-        started.pop().ok_or_else(err)
+        match RankProcess::start_all(std::iter::once(Ok(command))) {
+            (mut started, None) => Ok(started.remove(0)),
+            (_, Some((_, err))) => Err(err),
+        }
     }
 
     /// Returns its pid, which is also the id of its process group and session.

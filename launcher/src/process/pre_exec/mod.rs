@@ -45,15 +45,6 @@ const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 /// Bytes of a signal set of the kernel.
 const SIGNAL_SET: usize = 8;
 
-/// The report of a child that could not execute its program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExecReport {
-    /// Index of the child.
-    pub index: u32,
-    /// The error number of the failed call.
-    pub errno: i32,
-}
-
 /// Children on their way to `exec`. Signals are blocked in the calling thread while it lives.
 #[derive(Debug)]
 pub struct Nursery {
@@ -89,21 +80,6 @@ struct Orders {
 fn pointers(words: &[CString]) -> Vec<*const c_char> {
     let pointers = words.iter().map(|word| word.as_ptr());
     pointers.chain([ptr::null()]).collect()
-}
-
-impl ExecReport {
-    fn to_bytes(self) -> [u8; 8] {
-        ((u64::from(self.index) << 32) | u64::from(self.errno.cast_unsigned())).to_ne_bytes()
-    }
-
-    /// Decodes a report as it was read from the pipe.
-    pub fn from_bytes(bytes: [u8; 8]) -> ExecReport {
-        let both = u64::from_ne_bytes(bytes);
-        ExecReport {
-            index: (both >> 32) as u32,
-            errno: (both as u32).cast_signed(),
-        }
-    }
 }
 
 impl Nursery {
@@ -163,11 +139,12 @@ impl Nursery {
         Ok(Pid::from_raw(pid))
     }
 
-    /// Waits until every child executes its program or has ended. Returns the reports.
+    /// Waits until every child executes its program or has ended. Returns the first of those that
+    /// could not, whichever report came first: its index, and the error.
     ///
     /// # Errors
     /// Returns an error if the pipe cannot be read.
-    pub fn wait(&mut self) -> io::Result<Vec<ExecReport>> {
+    pub fn wait(&mut self) -> io::Result<Option<(usize, io::Error)>> {
         self.writer = None;
         let mut reports = Vec::new();
         if let Err(err) = self.reader.read_to_end(&mut reports) {
@@ -176,9 +153,14 @@ impl Nursery {
             return Err(err);
         }
         self.children.clear();
-        let (reports, _) = reports.as_chunks();
-        let reports = reports.iter().map(|bytes| ExecReport::from_bytes(*bytes));
-        Ok(reports.collect())
+        let (numbers, _) = reports.as_chunks();
+        let numbers: Vec<u32> = numbers.iter().copied().map(u32::from_ne_bytes).collect();
+        let (reports, _) = numbers.as_chunks();
+        let first = reports.iter().min_by_key(|[index, _]| *index);
+        Ok(first.map(|&[index, errno]| {
+            let err = io::Error::from_raw_os_error(errno.cast_signed());
+            (index as usize, err)
+        }))
     }
 }
 
@@ -225,11 +207,10 @@ extern "C" fn begin(orders: *mut c_void) -> c_int {
     // SAFETY: `Nursery::start` passes its orders and does not touch them while this runs.
     let orders = unsafe { &mut *orders.cast::<Orders>() };
     let errno = prepare(orders).map_or_else(|errno| errno, |()| become_program(orders));
-    let index = orders.index;
-    let report = ExecReport { index, errno }.to_bytes();
+    let report = [orders.index, errno.cast_unsigned()];
     // If the pipe has no reader, the launcher is gone and nothing waits for this rank.
     let (pipe, bytes) = (orders.reports as usize, report.as_ptr().addr());
-    let to = [pipe, bytes, report.len(), 0, 0];
+    let to = [pipe, bytes, size_of_val(&report), 0, 0];
     // SAFETY: `write` reads the array; `exit_group` ends this child without any code of the
     // launcher.
     unsafe {

@@ -8,15 +8,6 @@ fn sh(script: &str) -> (i32, String) {
 }
 
 #[test]
-fn a_report_survives_the_pipe() {
-    let report = ExecReport {
-        index: u32::MAX - 1,
-        errno: libc::ENOENT,
-    };
-    assert_eq!(ExecReport::from_bytes(report.to_bytes()), report);
-}
-
-#[test]
 fn a_rank_leads_its_own_session_and_group() {
     let (pid, stat) = sh("cat /proc/$$/stat");
     let fields: Vec<&str> = stat.rsplit_once(") ").expect("stat").1.split(' ').collect();
