@@ -40,7 +40,7 @@ pub struct Attempt {
 }
 
 /// A rank since its latest start.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LocalRank {
     id: RankId,
     logs: RankLogs,
@@ -57,18 +57,6 @@ pub struct LocalRank {
 }
 
 impl LocalRank {
-    fn new(id: RankId, logs: RankLogs, tail: Option<Tail>) -> LocalRank {
-        LocalRank {
-            id,
-            logs,
-            tail,
-            process: None,
-            hang: None,
-            casualty: None,
-            restart_failed: false,
-        }
-    }
-
     /// Returns which rank it is.
     pub fn id(&self) -> RankId {
         self.id
@@ -162,7 +150,10 @@ impl Attempt {
     /// Returns an attempt of all ranks of `round`, none of them running.
     pub fn new(round: &Round<'_>) -> Attempt {
         let ranks = 0..round.plan.ranks.len();
-        let rank = |index| LocalRank::new(round.rank(index), RankLogs::default(), None);
+        let rank = |index| LocalRank {
+            id: round.rank(index),
+            ..LocalRank::default()
+        };
         Attempt {
             ranks: ranks.map(rank).collect(),
             tail: None,
@@ -214,8 +205,12 @@ impl Attempt {
         let old = &mut self.ranks[rank];
         old.restart_failed = true;
         let AttemptLogs { mut ranks, tail } = logs.ok_or(rank)?;
-        let logs = ranks.pop().ok_or(rank)?;
-        let mut new = LocalRank::new(round.rank(rank), logs, tail);
+        let mut new = LocalRank {
+            id: round.rank(rank),
+            logs: ranks.pop().ok_or(rank)?,
+            tail,
+            ..LocalRank::default()
+        };
         start(round, slice::from_mut(&mut new), |_| attempt)?;
         let old = mem::replace(old, new);
         old.process.into_iter().for_each(RankProcess::reap);

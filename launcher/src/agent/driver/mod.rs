@@ -222,21 +222,21 @@ impl<'a> LaunchDriver<'a> {
     /// to every process of a job step, but only to the launcher if the launcher runs in a batch
     /// script; then it is forwarded to the ranks.
     fn on_notice(&mut self, number: i32) -> Vec<GroupEvent> {
-        if self.round.plan.signals.sender == Sender::Anyone {
-            self.explain("SIGUSR2 asked for it");
-            return Vec::new();
-        }
-        let name = signal_name(number);
-        Event::ours("rrun.signal")
-            .with("signal", name.as_ref())
-            .record(&self.round);
         let by_whom = match self.round.plan.signals.sender {
+            Sender::Anyone => {
+                self.explain("SIGUSR2 asked for it");
+                return Vec::new();
+            }
             Sender::SlurmToStep => "by rrun and by the ranks",
-            _ => {
+            Sender::SlurmToScript => {
                 self.attempt.pass_on(number);
                 "and passed on to the ranks"
             }
         };
+        let name = signal_name(number);
+        Event::ours("rrun.signal")
+            .with("signal", name.as_ref())
+            .record(&self.round);
         say::warning(format_args!(
             "{name} received {by_whom}; the launch continues"
         ));
