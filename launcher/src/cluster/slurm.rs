@@ -19,6 +19,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail, ensure};
 use jobs::count::counted;
+use jobs::numbers::Numbers;
 
 use crate::cli::{Cli, Environment};
 use crate::cluster::hostlist::{self, counts};
@@ -87,6 +88,8 @@ pub struct Step {
     pub num_tasks: usize,
     /// Number of tasks of the step on each of its nodes.
     pub tasks_per_node: Vec<usize>,
+    /// Number of tasks on this node.
+    pub tasks_here: usize,
     /// The first of `--resv-ports`, the same on all nodes.
     pub reserved_port: Option<u16>,
     /// `--distribution=arbitrary`: task 0 may be on any node.
@@ -154,13 +157,13 @@ impl Place {
     pub fn beside(&self, cli: &Cli) -> Inferred {
         let mut notes = Vec::new();
         if let Place::Step(step) = self
-            && step.tasks_here() > 1
+            && step.tasks_here > 1
             && !(cli.standalone || cli.nnodes == step.num_tasks.to_string())
         {
             notes.push(Note::warning(format!(
                 "SLURM runs {} tasks on this node, each of them a launcher: --ntasks-per-node=1 is \
                  usual",
-                step.tasks_here()
+                step.tasks_here
             )));
         }
         Inferred {
@@ -248,15 +251,11 @@ impl Step {
             local_id: required(env, "SLURM_LOCALID")?,
             num_tasks: required(env, "SLURM_STEP_NUM_TASKS")?,
             tasks_per_node: tasks,
+            tasks_here,
             reserved_port: ports.and_then(|ports| first_port(&ports)),
             is_arbitrary: distribution.starts_with("arbitrary"),
             has_own_devices: gpus(env).is_some_and(|(count, _)| count < tasks_here),
         })
-    }
-
-    /// Returns the number of tasks on this node.
-    pub fn tasks_here(&self) -> usize {
-        self.tasks_per_node.get(self.node_id).copied().unwrap_or(1)
     }
 
     /// One task per node: the launcher starts the ranks of its node.
@@ -282,7 +281,7 @@ impl Step {
                 "SLURM runs {} tasks on this node and each would launch --nproc-per-node {nproc}: \
                  use srun --ntasks-per-node=1, or leave --nproc-per-node out and each task is a \
                  rank (--standalone or --slurm off for launches of their own)",
-                self.tasks_here()
+                self.tasks_here
             );
         }
         ensure!(
@@ -353,7 +352,7 @@ pub fn variables(task: &Step, env: &Environment) -> BTreeMap<String, String> {
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("RANK", task.proc_id.to_string());
     set("ROLE_RANK", task.proc_id.to_string());
-    set("LOCAL_WORLD_SIZE", task.tasks_here().to_string());
+    set("LOCAL_WORLD_SIZE", task.tasks_here.to_string());
     set("GROUP_RANK", task.node_id.to_string());
     set("GROUP_WORLD_SIZE", task.tasks_per_node.len().to_string());
     if task.has_own_devices {
@@ -361,7 +360,7 @@ pub fn variables(task: &Step, env: &Environment) -> BTreeMap<String, String> {
     }
     // Torchrun's rule, one thread per rank if several ranks share a node, or the CPUs that the task
     // was given.
-    if task.tasks_here() > 1 && !env.has("OMP_NUM_THREADS") {
+    if task.tasks_here > 1 && !env.has("OMP_NUM_THREADS") {
         let cpus = env.text("SLURM_CPUS_PER_TASK");
         let cpus = cpus.filter(|cpus| cpus.parse::<u32>().is_ok());
         set("OMP_NUM_THREADS", cpus.unwrap_or_else(|| "1".to_owned()));
@@ -416,6 +415,7 @@ fn gpus(env: &Environment) -> Option<(usize, &'static str)> {
         Some((count(&value), name))
     };
     let number = |text: &str| text.trim().parse().unwrap_or(0);
+    let indices = |text: &str| Numbers::from_str(text).map_or(0, |found| found.count() as usize);
     let found = counted_in("CUDA_VISIBLE_DEVICES", devices)
         .or_else(|| counted_in("SLURM_STEP_GPUS", indices))
         .or_else(|| counted_in("SLURM_GPUS_ON_NODE", number));
@@ -430,17 +430,6 @@ fn devices(list: &str) -> usize {
     };
     let items = list.split(',').map(str::trim);
     items.take_while(is_device).count()
-}
-
-/// Counts the indices in a list: `0,2-3` has 3.
-fn indices(list: &str) -> usize {
-    let count = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    let counts = list.split(',').filter_map(count);
-    counts.fold(0, usize::saturating_add)
 }
 
 /// Returns the first port of a list such as `12001-12002,12007`.

@@ -61,7 +61,7 @@ impl LaunchSize {
         };
         let nodes = task.tasks_per_node.len();
         Ok(Self {
-            nproc: Some(task.tasks_here()),
+            nproc: Some(task.tasks_here),
             nodes: (nodes, nodes),
             tasks_per_node: task.tasks_per_node.clone(),
             ..size
