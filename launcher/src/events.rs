@@ -17,7 +17,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,14 +32,14 @@ use crate::round::Round;
 use crate::say;
 
 /// When the launch began.
-static BEGIN: OnceLock<SystemTime> = OnceLock::new();
+static BEGIN: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
 /// Whether the error about an unwritable file has been printed.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Records the beginning of the launch, from which `total_run_time` counts.
 pub fn begin() {
-    let _ = BEGIN.set(SystemTime::now());
+    LazyLock::force(&BEGIN);
 }
 
 /// An event of a launch, made where it happens.
@@ -117,17 +117,16 @@ impl Event {
     /// Writes the event to the log that the plan asks for. If the file cannot be written, prints an
     /// error, and the launch goes on.
     pub fn record(self, round: &Round<'_>) {
-        if round.plan.events == EventLog::None {
-            return;
-        }
-        let object = self.object(round, SystemTime::now());
-        let line = format!("{}\n", printable_json(&object.to_string()));
+        let line = || {
+            let object = self.object(round, SystemTime::now());
+            format!("{}\n", printable_json(&object.to_string()))
+        };
         match &round.plan.events {
             EventLog::None => {}
-            EventLog::Console => say::print(Some(line)),
+            EventLog::Console => say::print(Some(line())),
             EventLog::File(path) => {
                 // The error is printed once: a launch has many events, and it affects all of them.
-                if let Err(err) = append(path, &line)
+                if let Err(err) = append(path, &line())
                     && !IS_TOLD.swap(true, Ordering::Relaxed)
                 {
                     say::warning(format_args!(
@@ -141,7 +140,6 @@ impl Event {
 
     fn object(self, round: &Round<'_>, now: SystemTime) -> Value {
         let (plan, place) = (round.plan, &round.place);
-        let begin = BEGIN.get().copied().unwrap_or(now);
         let mut metadata = json!({
             "run_id": plan.run_id,
             "global_rank": self.rank.map(|(rank, _)| rank.global),
@@ -150,7 +148,7 @@ impl Event {
             "role": plan.role,
             "hostname": full_name(),
             "state": self.state,
-            "total_run_time": seconds(begin, now) as u64,
+            "total_run_time": seconds(*BEGIN, now) as u64,
             "rdzv_backend": backend(plan),
             "raw_error": self.failed.as_ref().map(|(_, error)| error),
             "metadata": self.inner(round).to_string(),
