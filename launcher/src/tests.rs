@@ -3,13 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jobs::samples::entry;
 use serde_json::json;
-use socket2::{Domain, Socket, Type};
 
 use crate::cli::{Cli, CliRequest, Environment, parse};
 use crate::hang::HangPlan;
@@ -226,16 +224,6 @@ pub fn plan(argv: &[&str], nproc: usize) -> LaunchPlan {
         serve: None,
         eval: None,
     }
-}
-
-/// Binds a port that no other test gets, and on which nothing listens before [`Socket::listen`].
-pub fn held_port() -> (Socket, u16) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.set_reuse_address(true).expect("an option");
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    socket.bind(&any.into()).expect("a port");
-    let address = socket.local_addr().expect("an address").as_socket();
-    (socket, address.expect("of IP").port())
 }
 
 /// Writes a program that `/bin/sh` runs. Another process does, because a child that another test

@@ -127,7 +127,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::tests::held_port;
 
     /// Starts a server that gives this answer to every client; returns its port.
     async fn server(answer: &'static [u8]) -> u16 {
@@ -171,8 +170,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_probe_waits_until_somebody_listens_and_knows_why_there_was_no_answer() {
-        let (held, port) = held_port();
-        let port = Health::Port(port);
+        let free = rig::net::port();
+        let port = Health::Port(free);
         assert_eq!(ask(&port).await, Err("connection refused".to_owned()));
         let mut probe = HealthProbe::start(&port);
         let limit = Duration::from_secs(60);
@@ -182,7 +181,9 @@ mod tests {
             }
         };
         timeout(limit, knows).await.expect("it asks");
-        held.listen(8).expect("it is bound");
+        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free))
+            .await
+            .expect("it is free");
         timeout(limit, probe.answered())
             .await
             .expect("it asks again");

@@ -288,12 +288,8 @@ mod tests {
     }
 
     #[test]
-    fn without_the_variable_all_gpus_are_visible() {
+    fn all_gpus_are_visible_or_those_of_the_list_up_to_its_first_invalid_entry() {
         assert_eq!(node(4).visible_gpus(None), 4);
-    }
-
-    #[test]
-    fn the_list_counts_up_to_its_first_invalid_entry() {
         let lists = [
             "3, 0", "0,9,1", "-1", "", "0,x", "1,0,1", "GPU-1f,2", "GPU-", "MIG-5",
         ];
