@@ -41,6 +41,7 @@ pub mod placement;
 pub mod plan;
 pub mod policies;
 pub mod printable;
+pub mod programs;
 pub mod progress;
 pub mod random;
 pub mod rank_env;

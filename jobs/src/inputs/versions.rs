@@ -8,6 +8,7 @@
 //! A package that is not found here is left to the rank, which compares what its simulator says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::inputs::Lookup;
 use crate::inputs::imports::{folders, normalized};
 use crate::job::Job;
 use crate::journal::{self, Line, Lines};
+use crate::programs::{self, interpreter_at};
 
 /// Settings of a job in journals with versions by package.
 pub const VERSIONS: [&str; 2] = ["env_versions", "policy_versions"];
@@ -127,7 +129,9 @@ fn places(job: &Job, version: &str, variable: Lookup<'_>) -> Vec<PathBuf> {
     let variables = job.env_args.get("env");
     let mut places = folders(&job.environment, variables, variable);
     let given = job.env_args.get("python").and_then(Value::as_str);
-    let Some(python) = interpreter(given.unwrap_or("python3"), variable) else {
+    let python = interpreter_at(given.unwrap_or("python3").as_ref());
+    let path = variable("PATH");
+    let Some(python) = programs::find(&python, path.as_ref().map(OsStr::new)) else {
         return places;
     };
     let venv = python.parent().and_then(Path::parent).map(Path::to_owned);
@@ -154,20 +158,6 @@ fn places(job: &Job, version: &str, variable: Lookup<'_>) -> Vec<PathBuf> {
         places.push(prefix.join("lib/python3/dist-packages"));
     }
     places
-}
-
-/// Returns the path of an interpreter: a name in `PATH`, a path, or the folder of a venv.
-fn interpreter(given: &str, variable: Lookup<'_>) -> Option<PathBuf> {
-    let path = Path::new(given);
-    if path.is_dir() {
-        return Some(path.join("bin/python"));
-    }
-    if given.contains('/') {
-        return Some(path.to_owned());
-    }
-    let paths = variable("PATH")?;
-    let mut paths = std::env::split_paths(&paths).map(|folder| folder.join(given));
-    paths.find(|path| path.is_file())
 }
 
 /// Returns the metadata folders of the packages in a folder, by name.

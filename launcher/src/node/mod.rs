@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
+use jobs::programs::find;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::node::control_group::{ControlGroups, MEMORY, SWAP};
@@ -189,11 +190,7 @@ fn called_as() -> PathBuf {
     if name.components().count() > 1 {
         return std::path::absolute(&name).unwrap_or(name);
     }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders)
-        .map(|folder| folder.join(&name))
-        .find(|path| path.is_file())
-        .unwrap_or(name)
+    find(&name, std::env::var_os("PATH").as_deref()).unwrap_or(name)
 }
 
 fn connection_ports() -> Option<(u16, u16)> {

@@ -11,11 +11,10 @@
 //! `${local_rank}` is substituted in the user's words if they are arguments of a foreign program.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use nix::unistd::{AccessFlags, access};
+use jobs::programs::{find, folders, is_executable};
 
 use crate::cli::built_in::meant_by;
 use crate::cli::commands::is_tool;
@@ -26,9 +25,6 @@ use crate::template::substitute;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
-
-/// The search path of `execvp` without a `PATH` (glibc's `_CS_PATH`).
-const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Names of the interpreter, in order of preference.
 const NAMES: [&str; 2] = ["python3", "python"];
@@ -71,7 +67,7 @@ impl Program {
                 "Don't use both the '--no-python' flag and the '--module' flag at the same time."
             ),
             (false, true, false) => {
-                let found = find(&cli.program, env);
+                let found = find(cli.program.as_ref(), env.get("PATH"));
                 ensure!(found.is_some(), "No such file or directory: '{title}'");
                 return Ok(Program {
                     title,
@@ -156,7 +152,7 @@ pub fn interpreter(env: &Environment, node: &Node) -> anyhow::Result<OsString> {
     let beside = [&node.called_as, &node.executable]
         .into_iter()
         .find_map(|rrun| beside(rrun));
-    let found = beside.or_else(|| folders(env).find_map(|folder| python_in(&folder)));
+    let found = beside.or_else(|| folders(env.get("PATH")).find_map(|folder| python_in(&folder)));
     let found = found.or_else(|| python_in(&Path::new(env.non_empty("VIRTUAL_ENV")?).join("bin")));
     found
         .map(PathBuf::into_os_string)
@@ -180,25 +176,6 @@ fn python_in(folder: &Path) -> Option<PathBuf> {
         .into_iter()
         .map(|name| folder.join(name))
         .find(|path| is_executable(path))
-}
-
-/// Returns the file that `execvp(program)` would execute: `program` itself if it contains a slash,
-/// else the first match in `PATH`.
-pub fn find(program: &OsStr, env: &Environment) -> Option<PathBuf> {
-    if program.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program)).filter(|path| is_executable(path));
-    }
-    folders(env)
-        .map(|folder| folder.join(program))
-        .find(|path| is_executable(path))
-}
-
-fn folders(env: &Environment) -> impl Iterator<Item = PathBuf> {
-    std::env::split_paths(env.get("PATH").unwrap_or(OsStr::new(DEFAULT_PATH)))
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }
 
 #[cfg(test)]
@@ -284,22 +261,5 @@ mod tests {
         let found = of(&path(&[both.path()]));
         assert_eq!(found, Some(both.path().join("python3").into()));
         assert_eq!(python_of(rrun, &[("PATH", "/nonexistent")]), None);
-    }
-
-    #[test]
-    fn a_program_is_found_by_path_or_by_its_own_slash() {
-        let bin = folder(&["prog"]);
-        fs::write(bin.path().join("plain"), "").unwrap();
-        let env = environment([("PATH", &*path(&[bin.path()]))]);
-        assert_eq!(
-            find(OsStr::new("prog"), &env),
-            Some(bin.path().join("prog"))
-        );
-        assert_eq!(find(OsStr::new("plain"), &env), None);
-        assert_eq!(find(OsStr::new("./prog"), &env), None);
-        assert_eq!(
-            find(bin.path().join("prog").as_os_str(), &Environment::default()),
-            Some(bin.path().join("prog"))
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! The servers that a launch has: the model server of an evaluation, its page (`--page`), and the
 //! policy server (`serve`). Checked before anything is started.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -10,6 +10,7 @@ use anyhow::ensure;
 use jobs::layout::RunFolder;
 use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
 use jobs::placement::PlacedProcess;
+use jobs::programs::find;
 use jobs::refusal::{Refusal, Refused};
 use jobs::serve_args::{ServeArgs, ServeSetup};
 use serde::Serialize;
@@ -17,7 +18,6 @@ use serde::Serialize;
 use crate::cli::Environment;
 use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::plan::launch::Inputs;
-use crate::plan::program::find;
 use crate::plan::{ServePlan, ServerPlan, ServerRole};
 use crate::say::Note;
 
@@ -94,14 +94,13 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), Refusal>
         ));
     }
     let program = Path::new(&server.command[0]);
-    let own_path = server.env.get("PATH");
-    let own_path = own_path.map(|path| env.clone().with("PATH", path));
+    let own_path = server.env.get("PATH").map(OsStr::new);
     let is_below = program.components().count() > 1 && program.is_relative();
     let place = match cwd.filter(|_| is_below) {
         Some(cwd) => cwd.join(program),
         None => program.to_owned(),
     };
-    match find(place.as_os_str(), own_path.as_ref().unwrap_or(env)) {
+    match find(&place, own_path.or(env.get("PATH"))) {
         Some(_) => Ok(()),
         None => Err(Refusal::at(
             "model_server.command",

@@ -27,6 +27,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jobs::programs::{self, interpreter_at};
 use serde_json::{Value, json};
 
 mod end;
@@ -107,30 +108,10 @@ pub fn set_default(variables: &mut Vec<Variable>, name: &str, value: &str) {
 /// # Errors
 /// Returns why there is none, as a clause.
 pub fn find_interpreter(name: &str) -> Result<PathBuf, &'static str> {
-    let path = Path::new(name);
-    if !name.contains('/') && !path.is_dir() {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        let there = std::env::split_paths(&paths).any(|folder| is_program(&folder.join(name)));
-        return if there {
-            Ok(path.to_owned())
-        } else {
-            Err("and PATH has no such program")
-        };
+    let path = interpreter_at(Path::new(name));
+    match programs::find(&path, std::env::var_os("PATH").as_deref()) {
+        Some(_) => Ok(path),
+        None if path.components().count() == 1 => Err("and PATH has no such program"),
+        None => Err("expected an interpreter or the folder of a venv"),
     }
-    let path = if path.is_dir() {
-        path.join("bin/python")
-    } else {
-        path.to_owned()
-    };
-    if is_program(&path) {
-        Ok(path)
-    } else {
-        Err("expected an interpreter or the folder of a venv")
-    }
-}
-
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(path)
-        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

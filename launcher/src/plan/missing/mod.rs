@@ -25,6 +25,7 @@ use jobs::hub;
 use jobs::job::{Job, Status};
 use jobs::policies::PolicyType;
 use jobs::policies::lerobot::{FeatureMapping, LerobotCheckpoint};
+use jobs::programs::{find, interpreter_at};
 use jobs::refusal::Refusal;
 use jobs::settings::PathTo;
 use jobs::settings::kinds::PyName;
@@ -33,7 +34,6 @@ use serde_json::Value;
 use crate::cli::Environment;
 use crate::installed;
 use crate::node::nvml;
-use crate::plan::program::find;
 use modules::ModuleUser;
 pub use modules::{NeededPython, check_trackers};
 
@@ -269,7 +269,7 @@ fn check_interpreter(
 ) -> Result<PathBuf, String> {
     let object = user.object();
     let path = interpreter_at(Path::new(given.unwrap_or(PYTHON)));
-    match (find(path.as_os_str(), env), given) {
+    match (find(&path, env.get("PATH")), given) {
         (Some(_), _) => Ok(path),
         (None, Some(given)) => {
             let folder = installed::examples().ok().flatten();
@@ -283,14 +283,6 @@ fn check_interpreter(
         (None, None) => Err(format!(
             "there is no `{PYTHON}` in PATH; set `{object}.python` to an interpreter or a venv"
         )),
-    }
-}
-
-/// Returns the interpreter that a path or a name means, which may be the folder of a venv.
-fn interpreter_at(given: &Path) -> PathBuf {
-    match given.is_dir() {
-        true => given.join("bin/python"),
-        false => given.to_owned(),
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::bail;
 use jobs::job::Job;
 use jobs::policies::PolicyType;
+use jobs::programs::{find, interpreter_at};
 use jobs::settings::kinds::PyName;
 use jobs::tracking::TrackingArgs;
 use serde_json::Value;
 
 use crate::cli::Environment;
-use crate::plan::missing::{Missing, PYTHON, interpreter_at};
-use crate::plan::program::find;
+use crate::plan::missing::{Missing, PYTHON};
 use crate::process::timed;
 
 /// Prints the missing ones of the modules in its arguments, without those for which the lookup
@@ -197,7 +197,7 @@ pub fn check_trackers(tracking: &TrackingArgs, env: &Environment) -> anyhow::Res
     };
     let given = tracking.track_python.as_deref();
     let python = interpreter_at(given.unwrap_or(PYTHON.as_ref()));
-    if find(python.as_os_str(), env).is_none() {
+    if find(&python, env.get("PATH")).is_none() {
         let found = match given {
             Some(given) => format!("`{}` is neither an interpreter nor a venv", given.display()),
             None => format!("there is no `{PYTHON}` in PATH"),

@@ -18,6 +18,7 @@ use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr;
 
+use jobs::programs::DEFAULT_PATH;
 use nix::errno::Errno;
 use nix::sched::CpuSet;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
@@ -38,9 +39,6 @@ const MAX_SIGNAL: c_int = 64;
 
 /// The shell that runs a script without `#!`, as `execvp` does.
 const SHELL: &CStr = c"/bin/sh";
-
-/// Folders of a rank without `PATH` (glibc's `_CS_PATH`).
-const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 
 /// Bytes of a signal set of the kernel.
 const SIGNAL_SET: usize = 8;
@@ -329,7 +327,7 @@ fn candidates<'a>(program: &CStr, env: impl IntoIterator<Item = &'a CStr>) -> Ve
     let path = env
         .into_iter()
         .find_map(|entry| entry.to_bytes().strip_prefix(b"PATH="));
-    path.unwrap_or(USUAL_PATH)
+    path.unwrap_or(DEFAULT_PATH.as_bytes())
         .split(|&byte| byte == b':')
         .map(|folder| match folder {
             [] => name.to_vec(),
