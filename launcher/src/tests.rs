@@ -46,8 +46,7 @@ pub fn word(text: &str) -> String {
 }
 
 pub fn environment<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Environment {
-    let with = |env: Environment, (name, value)| env.with(name, value);
-    variables.into_iter().fold(Environment::default(), with)
+    variables.into_iter().collect()
 }
 
 /// Reads a command line that asks for a launch.
@@ -113,7 +112,7 @@ impl Start {
                 GPU_MEMORY.set(vec![GpuMemory { total, used }; self.node.gpus.len()]);
                 self.node.gpu_memory = Some(|| GPU_MEMORY.with_borrow(Vec::clone));
             }
-            _ => self.env = std::mem::take(&mut self.env).with(name, &word(value)),
+            _ => drop(self.env.variables.insert(name.into(), word(value).into())),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 
 use jobs::eval_args::EvalArgs;
-use launcher::cli::{Cli, CliRequest, Environment, parse};
+use launcher::cli::{Cli, CliRequest, parse};
 use launcher::cluster::{Inferred, infer};
 use launcher::node::Node;
 use serde_json::Value;
@@ -155,12 +155,7 @@ impl Manifest {
 
     /// Returns the words of the manifest, and what `rrun` infers in a pod beside them.
     fn inferred(&self, pod: &PodFacts) -> (Cli, Inferred) {
-        let env = pod
-            .variables
-            .iter()
-            .fold(Environment::default(), |env, (name, value)| {
-                env.with(name, value)
-            });
+        let env = pod.variables.iter().cloned().collect();
         let CliRequest::Launch(cli) = parse(&self.words(), &env).expect("a command line") else {
             panic!("no launch")
         };

@@ -171,28 +171,18 @@ pub fn help() -> String {
 /// be tested.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    variables: BTreeMap<OsString, OsString>,
+    pub(crate) variables: BTreeMap<OsString, OsString>,
 }
 
 impl Environment {
     /// Returns the environment of this process.
     pub fn inherited() -> Self {
-        Self {
-            variables: std::env::vars_os().collect(),
-        }
-    }
-
-    /// Sets one variable.
-    pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.variables.insert(name.into(), value.into());
-        self
+        std::env::vars_os().collect()
     }
 
     /// Returns the value of `name`, which may be empty.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.variables
-            .get(OsStr::new(name))
-            .map(OsString::as_os_str)
+        Some(self.variables.get(OsStr::new(name))?)
     }
 
     /// Returns the value of `name` if it is not empty.
@@ -222,11 +212,14 @@ impl Environment {
     }
 }
 
-impl<const N: usize> From<[(&str, &str); N]> for Environment {
-    fn from(variables: [(&str, &str); N]) -> Self {
-        variables
-            .into_iter()
-            .fold(Self::default(), |env, (name, value)| env.with(name, value))
+impl<N: Into<OsString>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        let variables = variables.into_iter();
+        Self {
+            variables: variables
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        }
     }
 }
 

@@ -234,6 +234,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::tests::environment;
 
     fn server(block: &Value) -> ModelServer {
         let file = json!({"model_server": block, "jobs": [jobs::samples::entry(json!({}))]});
@@ -335,7 +336,7 @@ mod tests {
             server
                 .env
                 .extend(path.map(|path| ("PATH".to_owned(), path.to_owned())));
-            check_program(&server, &Environment::from([("PATH", "/nowhere")]))
+            check_program(&server, &environment([("PATH", "/nowhere")]))
                 .map_err(|err| err.to_string())
         };
         let refused = |text: &str| Err(format!("model_server.{text}"));

@@ -84,18 +84,11 @@ impl Write for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::environment;
 
     #[test]
     fn our_own_variable_goes_before_that_of_all() {
-        let of = |variables: &[(&str, &str)]| {
-            directives(
-                &variables
-                    .iter()
-                    .fold(Environment::default(), |env, (name, value)| {
-                        env.with(name, value)
-                    }),
-            )
-        };
+        let of = |variables: &[_]| directives(&environment(variables.iter().copied()));
         assert_eq!(of(&[("RUST_LOG", "info")]), "info");
         assert_eq!(of(&[("RUST_LOG", "info"), ("RRUN_LOG", "debug")]), "debug");
         assert_eq!(of(&[]), "");

@@ -150,7 +150,7 @@ fn trackers_of(words: &str) -> String {
     let words = crate::tests::words(&format!("--jobs a {words}"));
     let args = jobs::eval_args::EvalArgs::parse_words(&words).unwrap();
     let path = std::env::var("PATH").unwrap();
-    let env = Environment::from([("PATH", path.as_str())]);
+    let env = environment([("PATH", path.as_str())]);
     match check_trackers(&args.tracking, &env) {
         Ok(()) => "found".to_owned(),
         Err(err) => err.to_string(),
