@@ -21,6 +21,7 @@ use crate::inputs::imports::{folders, normalized};
 use crate::job::Job;
 use crate::journal::{self, Line, Lines};
 use crate::programs::{self, interpreter_at};
+use crate::tree::plain;
 
 /// Settings of a job in journals with versions by package.
 pub const VERSIONS: [&str; 2] = ["env_versions", "policy_versions"];
@@ -61,17 +62,12 @@ pub fn others(
             let now = now.get(package).filter(|now| *now != before);
             others.extend(now.map(|now| OtherVersion {
                 package: format!("{setting}.{package}"),
-                before: text(before),
-                now: text(now),
+                before: plain(before),
+                now: plain(now),
             }));
         }
     }
     others
-}
-
-fn text(version: &Value) -> String {
-    let text = version.as_str();
-    text.map_or_else(|| version.to_string(), str::to_owned)
 }
 
 /// Returns the settings with which jobs began, as far as the beginnings of the journals have them:
@@ -102,7 +98,7 @@ pub(crate) fn changed(
     let Some(versions) = recorded.get(OF_SIMULATOR).and_then(Value::as_object) else {
         return Vec::new();
     };
-    let python = versions.get("python").map(text).unwrap_or_default();
+    let python = versions.get("python").map(plain).unwrap_or_default();
     let mut numbers = python.split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         return Vec::new();
@@ -112,7 +108,7 @@ pub(crate) fn changed(
     let other = |(package, before): (&String, &Value)| {
         let name = normalized(package);
         let found = places.iter().find_map(|packages| packages.get(&name))?;
-        let before = text(before);
+        let before = plain(before);
         let now: BTreeSet<_> = found.iter().filter_map(|folder| version(folder)).collect();
         let is_other = !now.is_empty() && !now.contains(&before);
         is_other.then(|| OtherVersion {
@@ -222,6 +218,7 @@ mod tests {
         let packages = dir.path().join("venv/lib/python3.12/site-packages");
         fs::create_dir_all(dir.path().join("venv/bin")).unwrap();
         fs::write(dir.path().join("venv/pyvenv.cfg"), "home = /usr/bin\n").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", dir.path().join("venv/bin/python")).unwrap();
         install(&packages, "numpy", "2.1.0");
         install(&packages, "My_Sim", "1.0");
         let job = job(&json!({"python": dir.path().join("venv")}));

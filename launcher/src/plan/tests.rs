@@ -6,6 +6,7 @@ use std::fs;
 use clap::ValueEnum as _;
 use jobs::count::counted;
 use jobs::placement::PlacedProcess;
+use jobs::tree::plain;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -48,17 +49,11 @@ fn fields(of: &Value, path: &str, all: &mut BTreeMap<String, String>) {
             }
         }
         Value::Array(items) => {
-            let words: Vec<_> = items.iter().map(text).collect();
+            let words: Vec<_> = items.iter().map(plain).collect();
             all.insert(path.to_owned(), words.join(" "));
         }
-        value => drop(all.insert(path.to_owned(), text(value))),
+        value => drop(all.insert(path.to_owned(), plain(value))),
     }
-}
-
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A launch of several nodes without further options.

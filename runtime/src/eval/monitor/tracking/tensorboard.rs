@@ -20,6 +20,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+use jobs::tree::plain;
 use serde_json::Value;
 
 use crate::clock::unix_seconds;
@@ -73,9 +74,7 @@ impl EventFile {
 /// Returns the configuration as a table in Markdown.
 fn as_table(config: &Value) -> String {
     let row = |(name, value): (&String, &Value)| {
-        let text = value.as_str().map(str::to_owned);
-        let text = text.unwrap_or_else(|| value.to_string());
-        format!("| {name} | {} |\n", text.replace('|', "\\|"))
+        format!("| {name} | {} |\n", plain(value).replace('|', "\\|"))
     };
     let rows: String = config.as_object().into_iter().flatten().map(row).collect();
     format!("| setting | value |\n|---|---|\n{rows}")
