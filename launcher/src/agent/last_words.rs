@@ -90,26 +90,19 @@ fn render(title: &str, host: &str, failures: &[RankFailure]) -> String {
         return String::new();
     };
     let blocks = failures.iter().enumerate();
-    let blocks: Vec<String> = blocks
+    let mut blocks: Vec<_> = blocks
         .map(|(index, failure)| block(index, host, failure))
         .collect();
-    let others: Vec<&str> = blocks
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| *index != root)
-        .map(|(_, block)| block.as_str())
-        .collect();
-    let others = if others.is_empty() {
-        "  <NO_OTHER_FAILURES>".to_owned()
-    } else {
-        others.join("\n")
-    };
     let title = format!("{title} FAILED");
     let lines = blocks.iter().chain([&title]).flat_map(|text| text.lines());
     let longest = lines.map(|line| line.chars().count()).max();
     let width = longest.unwrap_or(0).min(WIDTH);
     let (thick, thin) = ("=".repeat(width), "-".repeat(width));
-    let root = &blocks[root];
+    let root = blocks.remove(root);
+    let others = match blocks.is_empty() {
+        true => "  <NO_OTHER_FAILURES>".to_owned(),
+        false => blocks.join("\n"),
+    };
     format!(
         "{thick}\n{title}\n{thin}\nFailures:\n{others}\n{thin}\n\
          Root Cause (first observed failure):\n{root}\n{thick}\n"
