@@ -21,131 +21,130 @@ use crate::job::{Job, JobIndex, Length, Status};
 use crate::journal::{JobEnd, Line};
 use crate::placement::Share;
 
-/// Returns the finished episodes by job, which a resumed run skips. An errored episode is run
-/// again.
-pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex, Vec<u64>> {
-    let mut done: BTreeMap<JobIndex, Vec<u64>> = BTreeMap::new();
-    for line in lines {
-        if let Line::Episode(episode) = line
-            && episode.error.is_none()
-        {
-            done.entry(episode.job_index)
-                .or_default()
-                .push(episode.episode);
-        }
-    }
-    for episodes in done.values_mut() {
-        episodes.sort_unstable();
-        episodes.dedup();
-    }
-    done
+/// What journal lines say about one job. Of several lines about an episode the first scored one
+/// counts.
+#[derive(Clone, Debug, Default)]
+pub struct Progress<'a> {
+    /// When each episode ended, and whether it was solved; `None` if it ended with errors only.
+    episodes: BTreeMap<u64, Option<(&'a str, bool)>>,
+    ends: Vec<&'a JobEnd>,
+    /// When the job began last, and how many episodes it had then.
+    begun: Option<(&'a str, u64)>,
 }
 
-/// Returns how many finished episodes of a job were solved. Of several lines about an episode the
-/// first scored one counts.
-pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u64 {
-    let mut first: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
+/// Returns what lines say about each job that they are about.
+pub fn by_job<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex, Progress<'a>> {
+    let mut jobs: BTreeMap<_, Progress<'_>> = BTreeMap::new();
     for line in lines {
-        if let Line::Episode(episode) = line
-            && episode.job_index == job
-            && episode.error.is_none()
-        {
-            let this = (episode.ended.as_str(), episode.success == Some(true));
-            let kept = first.entry(episode.episode).or_insert(this);
-            if this.0 < kept.0 {
-                *kept = this;
-            }
+        if let Some((_, job)) = line.job() {
+            jobs.entry(job).or_default().add(line);
         }
     }
-    first.values().filter(|(_, solved)| *solved).count() as u64
+    jobs
 }
 
-/// Returns whether a rank's part of a job has already run to its end, so that nothing is left to
-/// do. `share` is the share of the rank, or `None` for the whole job.
-///
-/// A job with a number of episodes is finished if all of them are there without an error, no matter
-/// which ranks ran them and how its attempts ended. A job of another length must also have ended
-/// without an error.
-pub fn finished<'a>(
-    lines: impl IntoIterator<Item = &'a Line>,
-    job: &Job,
-    share: Option<Share>,
-) -> bool {
-    let is_ours = |episode: u64| {
-        job.selects(episode) && share.is_none_or(|share| share.slot(episode).is_some())
-    };
-    let mut episodes: BTreeMap<u64, bool> = BTreeMap::new();
-    let (mut ends, mut said) = (Vec::new(), None);
-    for line in lines {
+impl<'a> Progress<'a> {
+    /// Returns what lines say about a job.
+    pub fn of(job: JobIndex, lines: impl IntoIterator<Item = &'a Line>) -> Self {
+        by_job(lines).remove(&job).unwrap_or_default()
+    }
+
+    fn add(&mut self, line: &'a Line) {
         match line {
-            Line::Episode(episode)
-                if episode.job_index == job.index && is_ours(episode.episode) =>
-            {
-                *episodes.entry(episode.episode).or_default() |= episode.error.is_none();
+            Line::Episode(episode) => {
+                let first = self.episodes.entry(episode.episode).or_default();
+                let this = (episode.ended.as_str(), episode.success == Some(true));
+                if episode.is_scored() && first.is_none_or(|first| this.0 < first.0) {
+                    *first = Some(this);
+                }
             }
-            Line::JobEnd(end) if end.job_index == job.index => ends.push(&**end),
-            Line::JobStart(start) if start.job_index == job.index => {
+            Line::JobEnd(end) => self.ends.push(end),
+            Line::JobStart(start) => {
                 // The journal may come from another user; a job has at most this many episodes.
-                let this = start
-                    .episodes
-                    .map(|count| (start.started.as_str(), count.min(MAX_EPISODES)));
-                said = said.max(this);
+                let count = start.episodes.map(|count| count.min(MAX_EPISODES));
+                self.begun = self.begun.max(count.map(|count| (&*start.started, count)));
             }
             _ => {}
         }
     }
-    let scored = episodes.values().filter(|scored| **scored).count() as u64;
-    let all = |count: u64| {
-        let selection = job.selection(count);
-        let ours = selection.iter().filter(|episode| is_ours(*episode));
-        scored >= ours.count() as u64
-    };
-    ends.sort_by(|a, b| a.ended.cmp(&b.ended));
-    let standing = standing(ends.into_iter());
-    let touches = |end: &JobEnd| match (end.share, share) {
-        (Some(theirs), Some(ours)) => {
-            let (theirs, ours) = (theirs.envs(), ours.envs());
-            theirs.start.max(ours.start) < theirs.end.min(ours.end)
-        }
-        _ => true,
-    };
-    let ended = || {
-        let failed = standing
-            .iter()
-            .any(|end| end.error.is_some() && touches(end));
-        scored == episodes.len() as u64 && has_ended(&standing, job, share) && !failed
-    };
-    match job.length {
-        Length::Episodes(count) => all(count),
-        Length::Steps(_) => ended(),
-        Length::Policy => said.is_some_and(|(_, count)| all(count)) && ended(),
-    }
-}
 
-/// Returns the status of a job before a launch, and how many of its episodes are done if some are:
-/// `completed, 4 done`. `lines` are the lines about the job.
-pub fn status_so_far(lines: &[&Line], job: &Job) -> String {
-    if job.status != Status::Pending {
-        return job.status.as_str().to_owned();
+    /// Returns the finished episodes, ascending, which a resumed run skips. An errored episode is run
+    /// again.
+    pub fn done(&self) -> impl Iterator<Item = u64> {
+        let scored = self.episodes.iter().filter(|(_, scored)| scored.is_some());
+        scored.map(|(episode, _)| *episode)
     }
-    let done = done(lines.iter().copied())
-        .remove(&job.index)
-        .unwrap_or_default();
-    let done = done.into_iter().filter(|episode| job.selects(*episode));
-    let done = done.count() as u64;
-    let is_finished = match job.length {
-        Length::Episodes(count) => done >= job.selected(count),
-        Length::Steps(_) | Length::Policy => finished(lines.iter().copied(), job, None),
-    };
-    let status = match is_finished {
-        true => Status::Completed,
-        false => job.status,
-    };
-    // An interrupted job in steps starts over, so that nothing of it is done.
-    let starts_over = !is_finished && matches!(job.length, Length::Steps(_));
-    match done {
-        1.. if !starts_over => format!("{}, {done} done", status.as_str()),
-        _ => status.as_str().to_owned(),
+
+    /// Returns whether an episode is finished.
+    pub fn has(&self, episode: u64) -> bool {
+        self.episodes.get(&episode).is_some_and(Option::is_some)
+    }
+
+    /// Returns whether an episode was solved.
+    pub fn is_solved(&self, episode: u64) -> bool {
+        let scored = self.episodes.get(&episode).copied().flatten();
+        scored.is_some_and(|(_, is_solved)| is_solved)
+    }
+
+    /// Returns whether a rank's part of the job has already run to its end, so that nothing is left
+    /// to do. `share` is the share of the rank, or `None` for the whole job.
+    ///
+    /// A job with a number of episodes is finished if all of them are there without an error, no
+    /// matter which ranks ran them and how its attempts ended. A job of another length must also
+    /// have ended without an error.
+    pub fn is_finished(&self, job: &Job, share: Option<Share>) -> bool {
+        let is_ours = |episode: &u64| {
+            job.selects(*episode) && share.is_none_or(|share| share.slot(*episode).is_some())
+        };
+        let all = |count: u64| {
+            let selection = job.selection(count);
+            selection
+                .iter()
+                .filter(is_ours)
+                .all(|episode| self.has(episode))
+        };
+        let ended = || {
+            let mut ends = self.ends.clone();
+            ends.sort_by(|a, b| a.ended.cmp(&b.ended));
+            let standing = standing(ends.into_iter());
+            let touches = |end: &JobEnd| match (end.share, share) {
+                (Some(theirs), Some(ours)) => {
+                    let (theirs, ours) = (theirs.envs(), ours.envs());
+                    theirs.start.max(ours.start) < theirs.end.min(ours.end)
+                }
+                _ => true,
+            };
+            let mut episodes = self.episodes.keys().filter(|episode| is_ours(episode));
+            episodes.all(|episode| self.has(*episode))
+                && has_ended(&standing, job, share)
+                && !standing
+                    .iter()
+                    .any(|end| end.error.is_some() && touches(end))
+        };
+        match job.length {
+            Length::Episodes(count) => all(count),
+            Length::Steps(_) => ended(),
+            Length::Policy => self.begun.is_some_and(|(_, count)| all(count)) && ended(),
+        }
+    }
+
+    /// Returns the status of the job before a launch, and how many of its episodes are done if some
+    /// are: `completed, 4 done`.
+    pub fn status(&self, job: &Job) -> String {
+        if job.status != Status::Pending {
+            return job.status.as_str().to_owned();
+        }
+        let is_finished = self.is_finished(job, None);
+        let status = match is_finished {
+            true => Status::Completed.as_str(),
+            false => job.status.as_str(),
+        };
+        // An interrupted job in steps starts over, so that nothing of it is done.
+        let starts_over = !is_finished && matches!(job.length, Length::Steps(_));
+        match self.done().filter(|episode| job.selects(*episode)).count() {
+            done @ 1.. if !starts_over => format!("{status}, {done} done"),
+            _ => status.to_owned(),
+        }
     }
 }
 
@@ -159,17 +158,10 @@ pub fn done_before(lines: &[Line], jobs: &[Job], launched: &str) -> Option<Strin
     if lines.iter().any(has_begun) {
         return None;
     }
-    let mut about: BTreeMap<JobIndex, Vec<&Line>> = BTreeMap::new();
-    for line in lines {
-        if let Some((_, job)) = line.job() {
-            about.entry(job).or_default().push(line);
-        }
-    }
+    let progress = by_job(lines);
     let mut pending = jobs.iter().filter(|job| job.status == Status::Pending);
-    let is_done = |job: &Job| {
-        let about = about.get(&job.index).map_or(&[][..], Vec::as_slice);
-        status_so_far(about, job).starts_with(Status::Completed.as_str())
-    };
+    let is_done =
+        |job: &Job| (progress.get(&job.index)).is_some_and(|it| it.is_finished(job, None));
     if !pending.all(is_done) {
         return None;
     }
@@ -251,22 +243,20 @@ pub enum Treatment {
 
 /// An episode that may have killed its rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspect {
-    /// Job of the episode.
-    pub job_index: JobIndex,
+struct Suspect {
+    job_index: JobIndex,
     /// Number of the episode within the job.
-    pub episode: u64,
+    episode: u64,
     /// Number of deaths while it was running.
-    pub deaths: u32,
+    deaths: u32,
     /// Number of those while it ran alone.
-    pub deaths_alone: u32,
+    deaths_alone: u32,
 }
 
-/// The deaths that each episode is suspected of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Suspects {
-    suspects: BTreeMap<(JobIndex, u64), Suspect>,
-}
+/// The deaths that each episode is suspected of, by job and episode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Suspects(Vec<Suspect>);
 
 impl Suspects {
     /// Adds the lines of one journal, in their order.
@@ -308,54 +298,48 @@ impl Suspects {
 
     /// Adds the deaths of other journals.
     pub fn include(&mut self, others: &Self) {
-        for other in others.suspects.values() {
+        for other in &others.0 {
             let known = self.suspect(other.job_index, other.episode);
             known.deaths = known.deaths.saturating_add(other.deaths);
             known.deaths_alone = known.deaths_alone.saturating_add(other.deaths_alone);
         }
     }
 
-    /// Returns the episodes with their deaths, to send them to another rank.
-    pub fn list(&self) -> Vec<Suspect> {
-        self.suspects.values().copied().collect()
-    }
-
-    /// Reads what [`Suspects::list`] has returned.
-    pub fn from_list(suspects: &[Suspect]) -> Self {
-        let entry = |suspect: &Suspect| ((suspect.job_index, suspect.episode), *suspect);
-        Self {
-            suspects: suspects.iter().map(entry).collect(),
-        }
-    }
-
     /// Returns how an episode is to be run.
     pub fn standing(&self, job: JobIndex, episode: u64) -> Treatment {
-        match self.suspects.get(&(job, episode)) {
-            None => Treatment::Usual,
-            Some(one) if one.deaths >= DEATHS || one.deaths_alone >= DEATHS_ALONE => {
+        match self.find(job, episode).map(|at| self.0[at]) {
+            Err(_) => Treatment::Usual,
+            Ok(one) if one.deaths >= DEATHS || one.deaths_alone >= DEATHS_ALONE => {
                 Treatment::GivenUp(one.deaths)
             }
-            Some(_) => Treatment::Alone,
+            Ok(_) => Treatment::Alone,
         }
     }
 
     /// Returns the episodes of a job that are not to be run as usual.
     pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
-        self.suspects
-            .keys()
-            .filter(|(other, _)| *other == job)
-            .map(|(_, episode)| *episode)
-            .collect()
+        let suspects = self.0.iter().filter(|one| one.job_index == job);
+        suspects.map(|one| one.episode).collect()
+    }
+
+    /// Returns the position of an episode, or that where it would be.
+    fn find(&self, job: JobIndex, episode: u64) -> Result<usize, usize> {
+        let key = |one: &Suspect| (one.job_index, one.episode);
+        self.0.binary_search_by_key(&(job, episode), key)
     }
 
     /// Returns the suspect that an episode is, without deaths if it was none so far.
     fn suspect(&mut self, job_index: JobIndex, episode: u64) -> &mut Suspect {
-        let none = Suspect {
-            job_index,
-            episode,
-            ..Suspect::default()
-        };
-        self.suspects.entry((job_index, episode)).or_insert(none)
+        let at = self.find(job_index, episode).unwrap_or_else(|at| {
+            let none = Suspect {
+                job_index,
+                episode,
+                ..Suspect::default()
+            };
+            self.0.insert(at, none);
+            at
+        });
+        &mut self.0[at]
     }
 }
 

@@ -12,11 +12,15 @@ fn job((length, count): (&str, u64)) -> Job {
     })
 }
 
+fn status(lines: &[&Line], job: &Job) -> String {
+    Progress::of(job.index, lines.iter().copied()).status(job)
+}
+
 #[test]
 fn the_status_before_a_launch_is_what_the_journals_have() {
     let lines = [0, 1, 2, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
     let about: Vec<_> = lines.iter().collect();
-    let of = |length, lines: &[&Line]| status_so_far(lines, &job(length));
+    let of = |length, lines: &[&Line]| status(lines, &job(length));
     assert_eq!(of(("num_episodes", 4), &[]), "pending");
     assert_eq!(of(("num_episodes", 4), &about), "pending, 3 done");
     assert_eq!(of(("num_episodes", 3), &about), "completed, 3 done");
@@ -64,24 +68,13 @@ fn a_part_that_only_selects_is_complete_without_the_rest() {
     part.only = Some("1-2".parse().unwrap());
     let lines = [1, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
     let about: Vec<_> = lines.iter().collect();
-    assert_eq!(status_so_far(&about, &part), "completed, 2 done");
-    assert_eq!(status_so_far(&about[..1], &part), "pending, 1 done");
-    part.status = Status::Failed;
-    assert_eq!(status_so_far(&about, &part), "failed");
-}
-
-#[test]
-fn a_job_of_which_a_part_is_selected_is_finished_with_that_part() {
-    let mut part = job(("num_episodes", 9));
-    let lines = [1, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
-    assert!(!finished(&lines, &part, None));
-    part.only = Some("1-2".parse().unwrap());
-    assert!(finished(&lines, &part, None));
+    assert_eq!(status(&about, &part), "completed, 2 done");
+    assert_eq!(status(&about[..1], &part), "pending, 1 done");
     part.only = Some("2-3".parse().unwrap());
-    assert!(
-        !finished(&lines, &part, None),
-        "3 is missing, and 1 does not count"
-    );
+    let told = "pending, 1 done";
+    assert_eq!(status(&about, &part), told, "1 does not count");
+    part.status = Status::Failed;
+    assert_eq!(status(&about, &part), "failed");
 }
 
 const JOB: JobIndex = JobIndex(0);

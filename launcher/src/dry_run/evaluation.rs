@@ -250,28 +250,25 @@ impl DoneWork {
             return Ok(Self::default());
         };
         let journals = journal::read_all(&folder.journals(), &found.accepted())?;
-        let lines = || journals.iter().flat_map(|contents| &contents.lines);
+        let lines = journals.iter().flat_map(|contents| &contents.lines);
         Ok(Self::of(&found, &eval.run, lines))
     }
 
     /// Returns what is done of the plan `now`, from the lines of the plan that was found.
-    fn of<'a, L: Iterator<Item = &'a Line>>(
-        found: &RunPlan,
-        now: &RunPlan,
-        lines: impl Fn() -> L,
-    ) -> Self {
-        let mut by_job = progress::done(lines());
+    fn of<'a>(found: &RunPlan, now: &RunPlan, lines: impl Iterator<Item = &'a Line>) -> Self {
+        let progress = progress::by_job(lines);
         let mut done = Self::default();
         let compared = Difference::between(found, now).jobs;
         for (before, job) in found.jobs.iter().zip(compared) {
             let Some(after) = job.after.filter(|_| job.stays()) else {
                 continue;
             };
-            if let Some(episodes) = by_job.remove(&before.index) {
-                done.episodes.insert(after, episodes);
-            }
+            let Some(so_far) = progress.get(&before.index) else {
+                continue;
+            };
+            done.episodes.insert(after, so_far.done().collect());
             let is_counted = matches!(before.length, Length::Episodes(_));
-            if !is_counted && progress::finished(lines(), before, None) {
+            if !is_counted && so_far.is_finished(before, None) {
                 done.finished.insert(after);
             }
         }

@@ -86,7 +86,9 @@ fn a_job_is_finished_when_nothing_of_it_would_run_again() {
         episodes: Some(2),
         ..job_start(1, 0, 0)
     });
-    let of = |job: usize, lines: &[Line]| progress::finished(lines, &plan.jobs[job], None);
+    let of = |job: usize, lines: &[Line]| {
+        Progress::of(JobIndex(job), lines).is_finished(&plan.jobs[job], None)
+    };
     let mut lines: Vec<_> = (0..4)
         .map(|number| line(episode(0, number, true)))
         .collect();

@@ -9,7 +9,7 @@ use jobs::job::JobIndex;
 use jobs::journal::{Blame, JobEnd, JobStart, Line, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-use jobs::progress;
+use jobs::progress::Progress;
 use jobs::samples;
 
 use lines::{at, broken, end, episode, job, job_end, job_start, plan, rank_end, rank_start};
@@ -213,7 +213,8 @@ fn an_error_that_went_well_the_second_time_counts_as_the_second() {
     lines.insert(0, line(broken(episode(0, 0, false), "NaN")));
     let report = report(&lines);
     assert!(report.complete() && report.duplicates.is_empty());
-    assert_eq!(progress::done(&lines)[&JobIndex(0)], [0, 1, 2, 3]);
+    let progress = Progress::of(JobIndex(0), &lines);
+    assert!(progress.done().eq(0..4));
 }
 
 #[test]

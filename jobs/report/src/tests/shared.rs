@@ -2,7 +2,7 @@
 
 use super::*;
 use jobs::placement::Share;
-use jobs::progress;
+use jobs::progress::Progress;
 
 /// Returns a plan of one job with 4 environments and 8 episodes, or 100 steps each.
 fn shared(in_steps: bool) -> RunPlan {
@@ -141,14 +141,15 @@ fn a_rank_has_finished_when_its_own_environments_have() {
         let mut lines = half(0);
         lines.push(ended(0, 2, 1, None));
         let is_finished = |lines: &[Line], rank, ranks| {
-            progress::finished(lines, &plan.jobs[0], share(rank, ranks))
+            Progress::of(JobIndex(0), lines).is_finished(&plan.jobs[0], share(rank, ranks))
         };
         assert!(is_finished(&lines, 0, 2));
         assert!(
             is_finished(&lines, 1, 4),
             "half of what is finished is finished"
         );
-        assert!(!is_finished(&lines, 1, 2) && !progress::finished(&lines, &plan.jobs[0], None));
+        let is_whole = Progress::of(JobIndex(0), &lines).is_finished(&plan.jobs[0], None);
+        assert!(!is_finished(&lines, 1, 2) && !is_whole);
         assert!(
             !is_finished(&lines, 0, 1),
             "it also has the environments of the other"

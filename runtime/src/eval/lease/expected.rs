@@ -8,7 +8,7 @@ use jobs::assign::lease::{LeasedJob, blocks};
 use jobs::assign::{Shard, Work};
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
-use jobs::progress;
+use jobs::progress::{self, Progress};
 use serde_json::Value;
 
 /// Assumed steps of an episode if the job does not limit them.
@@ -37,22 +37,19 @@ impl BlockCut {
 
     /// Returns the lease tasks of `work`, given the lines of the journals.
     pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<LeasedJob> {
-        let (done, times) = (progress::done(lines), StepTimes::of(lines));
-        let task = |work: &Work| {
-            let done = done.get(&work.job.index);
-            self.task(&work.job, done.map_or(&[], Vec::as_slice), &times)
-        };
+        let (progress, times) = (progress::by_job(lines), StepTimes::of(lines));
+        let task = |work: &Work| self.task(&work.job, progress.get(&work.job.index), &times);
         work.iter().map(task).collect()
     }
 
-    fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> LeasedJob {
+    fn task(&self, job: &Job, so_far: Option<&Progress<'_>>, times: &StepTimes) -> LeasedJob {
         let blocks: Arc<[Range<u64>]> = match job.length {
             Length::Episodes(count) if self.is_in_blocks(job) => {
                 blocks(job, count, job.num_envs as u64, self.world_size).into()
             }
             _ => [WHOLE].into(),
         };
-        let has = |episode| !job.selects(episode) || finished.binary_search(&episode).is_ok();
+        let has = |episode| !job.selects(episode) || so_far.is_some_and(|it| it.has(episode));
         let is_done = |block: &usize| match (job.length, &blocks[*block]) {
             (Length::Episodes(count), of) => (of.start..of.end.min(count)).all(has),
             (Length::Steps(_) | Length::Policy, _) => false,

@@ -26,7 +26,7 @@ use jobs::costs::Costs;
 use jobs::count::counted;
 use jobs::job::{Job, Length};
 use jobs::journal::{JobEnd, Line, ROUNDING_VARIABLES, RankStart};
-use jobs::progress;
+use jobs::progress::{self, Progress};
 use jobs::time::rfc3339;
 use report::tables;
 
@@ -362,11 +362,12 @@ fn announce(run: &RankSetup, past: &JournalHistory, monitor: &Monitor) {
         return;
     }
     let jobs = &run.plan.jobs;
-    let so_far = |job: &Job| progress::status_so_far(&past.about(job.index), job);
+    let (progress, none) = (progress::by_job(&past.lines), Progress::default());
+    let so_far = |job: &Job| progress.get(&job.index).unwrap_or(&none).status(job);
     let statuses: Vec<_> = jobs.iter().map(so_far).collect();
     let rows = jobs.iter().zip(statuses.iter().map(String::as_str));
     console::info(tables::jobs(rows));
-    let done: usize = progress::done(&past.lines).values().map(Vec::len).sum();
+    let done: usize = progress.values().map(|of_job| of_job.done().count()).sum();
     if done > 0 {
         let folder = run.folder.root().display();
         let done = counted(done, "episode");

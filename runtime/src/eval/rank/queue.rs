@@ -13,7 +13,7 @@ use std::ops::Range;
 use jobs::assign::lease::{Claim, NextStep};
 use jobs::assign::{self, Assign, Work};
 use jobs::job::JobIndex;
-use jobs::progress;
+use jobs::progress::Progress;
 
 use crate::eval::Stop;
 use crate::eval::lease::{BlockCut, Leases};
@@ -201,11 +201,11 @@ impl JobQueue {
             past.refresh_own(run)?;
         }
         self.begun.insert(claim.job);
-        let done = progress::done(past.about(claim.job));
-        let done = done.get(&claim.job).map_or(&[][..], Vec::as_slice);
+        let progress = Progress::of(claim.job, past.about(claim.job));
+        let done: Vec<_> = progress.done().collect();
         let is_in_blocks = cut(run).is_in_blocks(&work.job);
         let leases = out.leases.as_mut();
-        let is_left = leases.is_some_and(|leases| leases.hold(claim, work, is_in_blocks, done));
+        let is_left = leases.is_some_and(|leases| leases.hold(claim, work, is_in_blocks, &done));
         Ok(is_left.then(|| work.clone()))
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
 use jobs::plan::RunPlan;
-use jobs::progress::{Suspect, Suspects};
+use jobs::progress::Suspects;
 use jobs::rank_env::RankEnv;
 use serde::{Deserialize, Serialize};
 use tcpstore::Store;
@@ -57,7 +57,7 @@ pub struct JournalHistory {
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalPart {
     /// Episodes that may have killed the rank of the journal.
-    suspects: Vec<Suspect>,
+    suspects: Suspects,
     /// UTC time at which that rank began in this launch, if it did.
     began: Option<String>,
     /// The lines that decide what is left to do, in their order, with their jobs: names are not
@@ -72,7 +72,7 @@ impl JournalPart {
         suspects.add(&lines);
         let first = named(&lines, env.launch.as_deref());
         Self {
-            suspects: suspects.list(),
+            suspects,
             began: first.and_then(|first| started(&lines[first])),
             lines: lines.into_iter().filter_map(kept).collect(),
         }
@@ -270,8 +270,7 @@ impl JournalHistory {
 
     /// Adds one journal. `is_own` says that this rank writes it; it is the last.
     fn add(&mut self, part: JournalPart, is_own: bool) {
-        let suspects = Suspects::from_list(&part.suspects);
-        self.suspects.include(&suspects);
+        self.suspects.include(&part.suspects);
         self.began(part.began);
         for (job, line) in part.lines {
             if let Some(job) = job {
@@ -281,7 +280,7 @@ impl JournalHistory {
         }
         if !is_own {
             self.others = self.lines.len();
-            self.suspects_of_others.include(&suspects);
+            self.suspects_of_others.include(&part.suspects);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use jobs::journal::{EpisodeStart, JobEnd, RankStart};
+use jobs::progress::Progress;
 use jobs::samples;
 use serde_json::json;
 
@@ -82,8 +83,8 @@ fn a_rank_that_reads_its_own_journal_again_keeps_what_others_did() {
         JournalPart::of(lines.into_iter().take(count).collect(), &env_of(""))
     };
     let seen = |history: &JournalHistory| {
-        let done = jobs::progress::done(history.about(JobIndex(0)));
-        (done[&JobIndex(0)].clone(), history.suspects.of(JobIndex(0)))
+        let progress = Progress::of(JobIndex(0), history.about(JobIndex(0)));
+        (progress.done().collect(), history.suspects.of(JobIndex(0)))
     };
     history.add(own(4), true);
     assert_eq!(seen(&history), (vec![1, 4], BTreeSet::from([2, 3])));
@@ -104,7 +105,7 @@ fn a_rank_keeps_little_of_a_long_history() {
     let [line] = history.about(JobIndex(0))[..] else {
         panic!("only the end is kept");
     };
-    assert_eq!(jobs::progress::done([line])[&JobIndex(0)], [1]);
+    assert!(Progress::of(JobIndex(0), [line]).has(1));
     assert!(size_of_val(line) < 200, "{} bytes", size_of_val(line));
 }
 

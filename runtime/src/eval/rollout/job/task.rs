@@ -8,7 +8,7 @@ use jobs::inputs::versions;
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
 use jobs::layout::RecordFormat;
-use jobs::progress::{self, Suspects};
+use jobs::progress::{Progress, Suspects};
 use serde_json::Value;
 
 /// An attempt at a job.
@@ -43,19 +43,15 @@ impl Task {
         suspects: &Suspects,
     ) -> Self {
         let job = &work.job;
-        // An interrupted job in steps starts from the beginning: its episodes are not those of an
-        // earlier attempt.
-        let counted = match job.length {
-            Length::Steps(_) => &[][..],
-            Length::Episodes(_) | Length::Policy => lines,
+        let progress = Progress::of(job.index, lines.iter().copied());
+        let done = progress.done().filter(|episode| work.runs(*episode));
+        let done: Vec<_> = match job.length {
+            // An interrupted job in steps starts from the beginning: its episodes are not those of
+            // an earlier attempt.
+            Length::Steps(_) => Vec::new(),
+            Length::Episodes(_) | Length::Policy => done.collect(),
         };
-        let all = || counted.iter().copied();
-        let mut done = progress::done(all()).remove(&job.index).unwrap_or_default();
-        done.retain(|episode| work.runs(*episode));
-        let is_own = |line: &&Line| match line {
-            Line::Episode(episode) => work.runs(episode.episode),
-            _ => true,
-        };
+        let solved = done.iter().filter(|episode| progress.is_solved(**episode));
         let first = lines.iter().find_map(|line| match line {
             Line::JobStart(start) => Some(&start.settings),
             _ => None,
@@ -64,12 +60,10 @@ impl Task {
         Self {
             is_leased,
             attempt,
-            solved: progress::solved(all().filter(is_own), job.index),
+            solved: solved.count() as u64,
             is_finished: match job.length {
                 Length::Episodes(_) => work.is_done(&done),
-                Length::Steps(_) | Length::Policy => {
-                    progress::finished(lines.iter().copied(), job, work.share)
-                }
+                Length::Steps(_) | Length::Policy => progress.is_finished(job, work.share),
             },
             done,
             suspects: suspects.clone(),
