@@ -28,16 +28,6 @@ pub enum Grade {
 impl Grade {
     /// All grades, the best first.
     pub const ALL: [Self; 4] = [Self::Ok, Self::Note, Self::Warning, Self::Failed];
-
-    /// Returns its name.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// One line of the output: what was found, and what to do.

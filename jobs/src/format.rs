@@ -1,8 +1,16 @@
-//! Formats numbers with their units for readers. There is a narrow no-break space before a unit and
+//! Formats numbers with their units, and words, for readers. There is a narrow no-break space before a unit and
 //! between thousands, which tables for the terminal replace.
+
+use serde::Serialize;
 
 /// The narrow no-break space.
 pub const THIN: char = '\u{202f}';
+
+/// Formats a variant of an enum by the word that it has in JSON.
+pub fn word(variant: impl Serialize) -> String {
+    let word = serde_json::to_value(variant).unwrap_or_default();
+    word.as_str().unwrap_or_default().to_owned()
+}
 
 /// Formats a count as `1 234 567`.
 pub fn count(value: u64) -> String {

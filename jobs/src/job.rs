@@ -192,20 +192,6 @@ pub enum Status {
     Skipped,
 }
 
-impl Status {
-    /// Returns the name of the state: that of Arena where it has one.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-            Self::Skipped => "skipped",
-        }
-    }
-}
-
 impl Job {
     /// Returns how refusals name the job.
     pub fn place(&self) -> String {

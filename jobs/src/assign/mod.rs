@@ -29,6 +29,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::format::word;
 use crate::job::{Job, JobIndex, Length, Status};
 use crate::numbers::Numbers;
 use crate::placement::{Placement, Seat, Share};
@@ -351,7 +352,7 @@ fn refused(reason: impl fmt::Display) -> Refusal {
 fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), Refusal> {
     let name = &job.name;
     if job.status != Status::Pending {
-        let status = job.status.as_str();
+        let status = word(job.status);
         return Err(refused(format_args!(
             "job `{name}` is {status}, only pending jobs run"
         )));

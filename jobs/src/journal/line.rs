@@ -363,19 +363,6 @@ pub enum Verdict {
     Undecided,
 }
 
-impl Verdict {
-    /// Returns the word in `report.json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Regression => "regression",
-            Self::Same => "same",
-            Self::Different => "different",
-            Self::Undecided => "undecided",
-        }
-    }
-}
-
 /// What a sequential test has decided about a run. Differences are those of this run (B) minus the
 /// reference (A).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

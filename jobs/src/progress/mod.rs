@@ -17,6 +17,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::file::MAX_EPISODES;
+use crate::format::word;
 use crate::job::{Job, JobIndex, Length, Status};
 use crate::journal::{JobEnd, Line};
 use crate::placement::Share;
@@ -132,18 +133,18 @@ impl<'a> Progress<'a> {
     /// are: `completed, 4 done`.
     pub fn status(&self, job: &Job) -> String {
         if job.status != Status::Pending {
-            return job.status.as_str().to_owned();
+            return word(job.status);
         }
         let is_finished = self.is_finished(job, None);
         let status = match is_finished {
-            true => Status::Completed.as_str(),
-            false => job.status.as_str(),
+            true => word(Status::Completed),
+            false => word(job.status),
         };
         // An interrupted job in steps starts over, so that nothing of it is done.
         let starts_over = !is_finished && matches!(job.length, Length::Steps(_));
         match self.done().filter(|episode| job.selects(*episode)).count() {
             done @ 1.. if !starts_over => format!("{status}, {done} done"),
-            _ => status.to_owned(),
+            _ => status,
         }
     }
 }

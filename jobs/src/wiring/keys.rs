@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::format::word;
 use crate::policies::{Pi0Adapter, argument};
 use crate::refusal::Refusal;
 use crate::wiring::{Given, Kind, MAPPING, Sides, Source, Wanted, What, Wiring, whole};
@@ -56,15 +57,6 @@ static LIBERO: [Wanted; 3] = [
 ];
 
 impl Pi0Adapter {
-    /// Returns its name in a job.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Droid => "droid",
-            Self::Libero => "libero",
-            Self::Custom => "custom",
-        }
-    }
-
     /// Connects the keys that an openpi server expects, and those of the mapping, to an interface.
     ///
     /// # Errors
@@ -77,7 +69,7 @@ impl Pi0Adapter {
         };
         let wiring = Wiring::connect(sides, wanted, given)?;
         if let Some(dim) = action {
-            let why = format!(" for openpi_embodiment_adapter {}", self.name());
+            let why = format!(" for openpi_embodiment_adapter {}", word(self));
             sides.action(dim, why)?;
         }
         Ok(wiring)

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use jobs::assign::{Assign, Work, work};
 use jobs::count::{counted, listed};
+use jobs::format::word;
 use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::{self, Line, Question};
 use jobs::latency::Delay;
@@ -138,7 +139,7 @@ impl EvalDescription<'_> {
         let done = match job.status {
             Status::Pending if self.done.is_all_of(job) => "all".to_owned(),
             Status::Pending => self.done.of_job(job).to_string(),
-            status => status.as_str().to_owned(),
+            status => word(status),
         };
         [
             job.name.clone(),

@@ -83,19 +83,6 @@ pub enum PointState {
     Gone,
 }
 
-impl PointState {
-    /// Returns the name of the state.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Evaluated => "evaluated",
-            Self::Failed => "failed",
-            Self::Gone => "gone",
-        }
-    }
-}
-
 /// The results of one job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobScore {
@@ -166,7 +153,7 @@ fn texts(point: &Point) -> [String; 6] {
     [
         point.step.to_string(),
         point.name.clone(),
-        point.state.as_str().to_owned(),
+        format::word(point.state),
         rate.map_or_else(String::new, |_| solved.to_string()),
         rate.map(format::tenths).unwrap_or_default(),
         solved.wilson95().map(format::interval).unwrap_or_default(),
@@ -285,7 +272,7 @@ fn row(point: &Point) -> Vec<Cell> {
     vec![
         count(point.step),
         name.into(),
-        point.state.as_str().into(),
+        format::word(point.state).into(),
         number(solved),
         number(rate),
         number(interval),

@@ -168,7 +168,7 @@ fn job(job: &JobReport) -> [String; 6] {
     [
         job.name.clone(),
         job.policy_type.clone(),
-        job.status.as_str().to_owned(),
+        format::word(job.status),
         format!("{} of {expected}", rates.episodes),
         rates.success_rate.map(format::percent).unwrap_or_default(),
         rates.wilson95.map(format::interval).unwrap_or_default(),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use jobs::format::word;
 use jobs::inputs::InputFile;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::plan::{Difference, RunPlan, joined_provenance};
@@ -194,7 +195,7 @@ fn either(a: &Job, b: &Job) -> Job {
     let only = both.map(|(a, b)| a.union(b));
     let status = match [a.status, b.status] {
         [a, b] if a == Status::Pending || b == Status::Pending => Status::Pending,
-        [a, b] => std::cmp::max_by_key(a, b, |status| status.as_str()),
+        [a, b] => std::cmp::max_by_key(a, b, |status| word(*status)),
     };
     Job {
         only,

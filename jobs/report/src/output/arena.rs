@@ -128,7 +128,7 @@ fn run(job: &Job, status: Status, rebuilds: BTreeMap<u64, Vec<Value>>) -> Value 
     json!({
         "environment": {"name": environment_name(definition), "definition": definition},
         "policy_variant": policy_variant(job),
-        "status": status.as_str(),
+        "status": status,
         "rebuilds": Value::from_iter(rebuilds),
     })
 }

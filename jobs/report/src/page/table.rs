@@ -72,7 +72,7 @@ pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
 
 fn row(job: &JobReport, names: &LabelNames) -> Vec<Cell> {
     let (rates, solved) = (&job.rates, Solved::from(&job.rates));
-    let status = job.status.as_str();
+    let status = format::word(job.status);
     let of = [solved.successes, solved.episodes]
         .map(format::count)
         .join(" of ");

@@ -173,7 +173,7 @@ pub fn decision(decision: &Decision) -> String {
     };
     format!(
         "{} after {}, {pairs}: {meaning}{broken}; difference from {reference}: {difference}",
-        decision.verdict.as_str(),
+        format::word(decision.verdict),
         counted(decision.rounds, "round"),
     )
 }

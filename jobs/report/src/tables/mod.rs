@@ -22,7 +22,7 @@ pub(crate) use variations::{VariationRow, by_group, by_job};
 pub fn summary(plan: &RunPlan, report: &Report, note: Option<String>) -> String {
     let rows = plan.jobs.iter().zip(&report.per_job);
     let mut parts = vec![
-        jobs(rows.map(|(job, report)| (job, report.status.as_str()))),
+        jobs(rows.map(|(job, report)| (job, format::word(report.status)))),
         metrics_summary(report),
     ];
     let tables = [comparison(report), variations(report)];
@@ -33,7 +33,7 @@ pub fn summary(plan: &RunPlan, report: &Report, note: Option<String>) -> String 
 }
 
 /// Returns Arena's job table: what is about to run, or how it went.
-pub fn jobs<'a>(rows: impl ExactSizeIterator<Item = (&'a Job, &'a str)>) -> String {
+pub fn jobs<'a>(rows: impl ExactSizeIterator<Item = (&'a Job, String)>) -> String {
     let head = [
         "Job Name",
         "Status",
@@ -43,7 +43,7 @@ pub fn jobs<'a>(rows: impl ExactSizeIterator<Item = (&'a Job, &'a str)>) -> Stri
         "Num Episodes",
         "Num Rebuilds",
     ];
-    let row = |(job, status): (&Job, &str)| {
+    let row = |(job, status): (&Job, String)| {
         let (steps, episodes) = match job.length {
             Length::Episodes(count) => ("-".to_owned(), job.selected(count).to_string()),
             Length::Steps(count) => (count.to_string(), "-".to_owned()),
@@ -51,7 +51,7 @@ pub fn jobs<'a>(rows: impl ExactSizeIterator<Item = (&'a Job, &'a str)>) -> Stri
         };
         [
             job.name.clone(),
-            status.to_owned(),
+            status,
             job.policy_type.clone(),
             job.num_envs.to_string(),
             steps,
@@ -134,6 +134,10 @@ mod tests {
         lines::plan((0..count).map(job))
     }
 
+    fn table(plan: &RunPlan) -> String {
+        jobs(plan.jobs.iter().map(|job| (job, format::word(job.status))))
+    }
+
     #[test]
     fn the_job_table_has_arenas_columns() {
         let plan = plan(1);
@@ -144,13 +148,13 @@ mod tests {
 | j0       | pending | scripted    | 4        | -         | 2            | 1            |
 +----------+---------+-------------+----------+-----------+--------------+--------------+
 ";
-        assert_eq!(jobs(plan.jobs.iter().map(|job| (job, "pending"))), expected);
+        assert_eq!(table(&plan), expected);
     }
 
     #[test]
     fn hundreds_of_jobs_stay_readable() {
         let plan = plan(400);
-        let text = jobs(plan.jobs.iter().map(|job| (job, "pending")));
+        let text = table(&plan);
         assert!(text.lines().count() < 70 && text.ends_with("… and 340 more jobs\n"));
     }
 

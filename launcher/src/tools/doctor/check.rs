@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jobs::count::counted;
 use jobs::finding::{Finding, Grade};
+use jobs::format::word;
 use jobs::time::now;
 use serde_json::{Value, json};
 
@@ -117,7 +118,7 @@ pub(super) fn line(finding: &Finding) -> String {
     } = finding;
     let remedy = finding.remedy.as_ref();
     let to_do = remedy.map_or_else(String::new, |remedy| format!("; do: {remedy}"));
-    format!("{:<8} {name:<NAME_WIDTH$} {found}{to_do}", grade.word())
+    format!("{:<8} {name:<NAME_WIDTH$} {found}{to_do}", word(grade))
 }
 
 /// Returns the line about all of them.
@@ -125,8 +126,8 @@ pub(super) fn summary(all: &[Finding]) -> String {
     let counts = Grade::ALL.map(|grade| {
         let count = all.iter().filter(|one| one.grade == grade).count();
         match grade {
-            Grade::Ok | Grade::Failed => format!("{count} {}", grade.word()),
-            Grade::Note | Grade::Warning => counted(count, grade.word()),
+            Grade::Ok | Grade::Failed => format!("{count} {}", word(grade)),
+            Grade::Note | Grade::Warning => counted(count, &word(grade)),
         }
     });
     format!("{}: {}", counted(all.len(), "check"), counts.join(", "))

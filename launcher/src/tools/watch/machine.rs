@@ -347,6 +347,7 @@ mod tests {
 
     use super::*;
     use crate::tests::cases;
+    use jobs::format::word;
 
     /// Plays a watch whose checkpoints settle in 10 s, without a clock, a file system or an
     /// evaluation. Returns the events with what follows from each, and how the checkpoints end.
@@ -436,7 +437,7 @@ mod tests {
             let actions: Vec<_> = actions.collect();
             told += &format!("{line}: {}\n", actions.join(", "));
         }
-        let state = |point: &Point| match (point.state.as_str(), point.failures) {
+        let state = |point: &Point| match (word(point.state), point.failures) {
             (state, 0) => format!("{} {state}", point.name),
             (state, failures) => format!("{} {state} {failures}", point.name),
         };

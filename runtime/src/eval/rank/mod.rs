@@ -364,9 +364,7 @@ fn announce(run: &RankSetup, past: &JournalHistory, monitor: &Monitor) {
     let jobs = &run.plan.jobs;
     let (progress, none) = (progress::by_job(&past.lines), Progress::default());
     let so_far = |job: &Job| progress.get(&job.index).unwrap_or(&none).status(job);
-    let statuses: Vec<_> = jobs.iter().map(so_far).collect();
-    let rows = jobs.iter().zip(statuses.iter().map(String::as_str));
-    console::info(tables::jobs(rows));
+    console::info(tables::jobs(jobs.iter().map(|job| (job, so_far(job)))));
     let done: usize = progress.values().map(|of_job| of_job.done().count()).sum();
     if done > 0 {
         let folder = run.folder.root().display();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jobs::format::word;
 use jobs::policies::{Pi0, Pi0Adapter, PolicyType, Server};
 use jobs::wiring::{Given, Sides, Wiring};
 use serde_json::Map;
@@ -134,7 +135,7 @@ impl ClientCodec for OpenpiClient {
     }
 
     fn facts(&self) -> PolicyFacts {
-        let adapter = self.given.openpi_embodiment_adapter.name();
+        let adapter = word(self.given.openpi_embodiment_adapter);
         PolicyFacts {
             horizon: self.chunk_length,
             needs_video: self.wiring.sees(),
