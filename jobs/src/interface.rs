@@ -1,5 +1,5 @@
 //! What an environment or a robot shows to a policy, and what it takes; also as the file of
-//! `--interface`.
+//! `--interface`, and as the process of a simulator in Python tells it.
 //!
 //! ```text
 //! {"cameras": {"front": [224, 224]},               height, width
@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ const PLACE: &str = "interface";
 const LONGEST_EDGE: u64 = 32_768;
 
 /// Maximum length of a state vector and of the action vector.
-const LONGEST_VECTOR: u64 = 4096;
+const LONGEST_VECTOR: u64 = 1 << 20;
 
 /// Default of `control_hz`, as in the built-in environments.
 const CONTROL_HZ: u32 = 20;
@@ -82,7 +82,7 @@ fn length() -> Value {
 }
 
 /// A camera, and the size of its images in pixels.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraSpec {
     /// Its name, the key of its image in an observation.
     pub name: String,
@@ -93,36 +93,17 @@ pub struct CameraSpec {
 }
 
 /// The action vector: one name and one range for each number.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ActionSpec {
     /// Name of each number.
     pub names: Vec<String>,
     /// Lowest accepted value of each number; negative infinity without a bound.
-    #[serde(deserialize_with = "low")]
     pub low: Vec<f32>,
     /// Highest accepted value of each number; infinity without a bound.
-    #[serde(deserialize_with = "high")]
     pub high: Vec<f32>,
     /// Step between neighbouring values of each number, counted from the lowest, 0 for a continuous
     /// one; empty if all are continuous.
-    #[serde(default)]
     pub grid: Vec<f32>,
-}
-
-fn low<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
-    ends(from, f32::NEG_INFINITY)
-}
-
-fn high<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
-    ends(from, f32::INFINITY)
-}
-
-/// JSON has no infinity: `null` stands for it.
-fn ends<'de, D: Deserializer<'de>>(from: D, infinite: f32) -> Result<Vec<f32>, D::Error> {
-    let ends = Vec::<Option<f64>>::deserialize(from)?.into_iter();
-    Ok(ends
-        .map(|end| end.map_or(infinite, |end| end as f32))
-        .collect())
 }
 
 impl ActionSpec {
@@ -133,7 +114,7 @@ impl ActionSpec {
 }
 
 /// What an environment or a robot shows to a policy, and what it takes.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Interface {
     /// Name under which the environment was created, or that of the robot.
     pub name: String,
@@ -159,11 +140,8 @@ impl Interface {
     pub fn read(path: &Path) -> Result<Self, Refusal> {
         let place = format!("--interface `{}`", path.display());
         let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| Refusal::at(&place, err))?;
-        let value = serde_json::from_slice(&text).map_err(|err| {
-            let (line, column) = (err.line(), err.column());
-            Refusal::at(format_args!("{place} line {line} column {column}"), err)
-        })?;
-        Self::parse(&value).map_err(|refusal| Refusal::at(&place, refusal))
+        let value = serde_json::from_slice(&text).map_err(|err| Refusal::at(&place, err))?;
+        Self::parse(&value).map_err(|refusal| refusal.inside(&place))
     }
 
     /// Converts the parsed JSON of a file.
@@ -187,6 +165,11 @@ impl Interface {
             Some(grid) => bounds("grid", Some(grid), size, 0.0)?,
             None => Vec::new(),
         };
+        let is_wrong = |step: &&f32| !(0.0..f32::INFINITY).contains(*step);
+        if let Some(step) = grid.iter().find(is_wrong) {
+            let reason = format!("one entry is {step}, expected finite numbers from 0");
+            return Err(Refusal::at(format_args!("{PLACE}.actions.grid"), reason));
+        }
         let camera = |(name, [height, width]): (String, [u32; 2])| CameraSpec {
             name,
             height,
@@ -247,6 +230,12 @@ impl Interface {
     pub fn length(&self, state: &str) -> Option<usize> {
         let found = self.state.iter().find(|(name, _)| name == state);
         found.map(|(_, length)| *length)
+    }
+}
+
+impl<'de> Deserialize<'de> for Interface {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::parse(&Value::deserialize(from)?).map_err(D::Error::custom)
     }
 }
 

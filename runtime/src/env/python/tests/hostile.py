@@ -19,9 +19,9 @@ rule = os.environ["RRUN_HOSTILE"]
 SIDE = 8
 
 INTERFACE = {
-    "state": [["position", 3]],
-    "cameras": [{"name": "front", "height": SIDE, "width": SIDE}],
-    "action": {"names": ["x", "y"], "low": [-1.0, -1.0], "high": [1.0, 1.0]},
+    "states": {"position": 3},
+    "cameras": {"front": [SIDE, SIDE]},
+    "actions": {"names": ["x", "y"], "low": [-1.0, -1.0], "high": [1.0, 1.0]},
     "control_hz": 20,
     "max_episode_steps": 50,
     "language": "go",
@@ -62,7 +62,7 @@ if rule == "seals":
     fcntl.fcntl(memory_fd, 1033, 4)  # F_ADD_SEALS, F_SEAL_GROW
     hello()
 if rule == "giant":
-    hello(cameras=[{"name": f"c{number}", "height": 8192, "width": 8192} for number in range(500)])
+    hello(cameras={f"c{number}": [8192, 8192] for number in range(500)})
 if rule == "long hello":
     hello(language="x" * 190_000)
 if rule == "half a hello":

@@ -51,9 +51,8 @@ fn job(mut args: Value) -> Job {
 pub fn hello() -> Value {
     json!({
         "interface": {
-            "name": "x", "state": [["position", 3], ["width", 1]],
-            "cameras": [{"name": "front", "height": 4, "width": 5}],
-            "action": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null], "grid": [0.0, 1.0]},
+            "name": "x", "states": {"position": 3, "width": 1}, "cameras": {"front": [4, 5]},
+            "actions": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null], "grid": [0.0, 1.0]},
             "control_hz": 20, "max_episode_steps": 50, "language": "go",
         },
         "is_control_hz_assumed": false, "together": false, "notes": [], "versions": {},

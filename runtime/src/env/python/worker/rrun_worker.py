@@ -37,6 +37,14 @@ SEED_BITS = (1 << 31) - 1  # what C's and numpy's older generators take
 DEFAULT_HZ = 20
 
 
+def by_name(what, sizes):
+    """An object of names and sizes, each name once."""
+    named = dict(sizes)
+    if len(named) < len(sizes):
+        raise Refused(f"two of its {what} have the same name: {', '.join(name for name, _ in sizes)}")
+    return named
+
+
 class Render:
     """`env.render()` as a camera."""
 
@@ -161,9 +169,9 @@ class Worker:
         return {
             "interface": {
                 "name": self.config["environment"],
-                "state": [[state.name, state.size] for state in self.states],
-                "cameras": [{"name": camera.name, "height": camera.height, "width": camera.width} for camera in self.cameras],
-                "action": {
+                "states": by_name("state vectors", [(state.name, state.size) for state in self.states]),
+                "cameras": by_name("cameras", [(camera.name, (camera.height, camera.width)) for camera in self.cameras]),
+                "actions": {
                     "names": self.action.names,
                     "low": finite(self.action.low),
                     "high": finite(self.action.high),
