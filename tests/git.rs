@@ -25,7 +25,7 @@ fn git(folder: &Path, words: &[&str]) {
     assert!(status.unwrap().success(), "{words:?}");
 }
 
-/// As [`Git::of`], with time for a busy machine.
+/// As [`Git::here`], with time for a busy machine.
 fn asked(folder: &Path) -> Option<Git> {
     Git::by("git".as_ref(), folder, Duration::from_secs(60))
 }

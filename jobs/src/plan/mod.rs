@@ -20,7 +20,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -105,9 +104,6 @@ pub struct RunPlan {
     pub begun_by: Option<String>,
     /// Every start after the first one, in order.
     pub resumed_from: Vec<Resumed>,
-    /// The folder of this start, whose git state is recorded.
-    #[serde(skip)]
-    pub started_in: Option<PathBuf>,
     /// The runs and jobs whose journal lines count as results of this run.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub provenance: Provenance,
@@ -168,10 +164,6 @@ impl RunPlan {
         // Without a writable home directory nothing can be recorded; `--resume` then asks the user.
         let _ = trust::remember(&uses, &|name| std::env::var(name).ok());
         Ok(())
-    }
-
-    fn ask_git(&self) -> Option<Git> {
-        Git::of(self.started_in.as_deref()?)
     }
 
     /// Reads the plan of a run folder.
@@ -235,16 +227,9 @@ const MAX_WORLD_SIZE: u64 = 1 << 20;
 /// Refuses the first field whose value `rrun` would never have written.
 fn complete(plan: &mut RunPlan, written: &Value) -> Result<(), Refusal> {
     at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE)?;
-    let entries = match &written["jobs"] {
-        Value::Array(entries) => entries,
-        other => {
-            return Err(Refusal::found(
-                "field jobs",
-                other,
-                "expected a list of jobs",
-            ));
-        }
-    };
+    let jobs = &written["jobs"];
+    let no_list = || Refusal::found("field jobs", jobs, "expected a list of jobs");
+    let entries = jobs.as_array().ok_or_else(no_list)?;
     plan.jobs = file::jobs(entries)?;
     if plan.jobs.len() != entries.len() {
         return Err(Refusal::at(

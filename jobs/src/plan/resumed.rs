@@ -80,7 +80,7 @@ impl RunPlan {
                 argv: std::env::args().collect(),
                 world_size: env.world_size,
                 changed: found.changed,
-                git: self.ask_git(),
+                git: Git::here(),
             });
             self.write(folder).map_err(&io)?;
         }
@@ -102,13 +102,14 @@ pub struct Git {
 }
 
 impl Git {
-    /// Asks git for the state of a folder. Returns `None` if there is no git, no repository, no
-    /// commit, or no answer within a second.
-    pub fn of(folder: &Path) -> Option<Self> {
-        Self::by(OsStr::new("git"), folder, PATIENCE)
+    /// Asks git for the state of the working directory. Returns `None` if there is no git, no
+    /// repository, no commit, or no answer within a second.
+    pub fn here() -> Option<Self> {
+        Self::by(OsStr::new("git"), Path::new("."), PATIENCE)
     }
 
-    /// Asks `program`, which must answer as git does, and waits at most `patience`.
+    /// Asks `program`, which must answer as git does, for the state of a folder, and waits at most
+    /// `patience`.
     pub fn by(program: &OsStr, folder: &Path, patience: Duration) -> Option<Self> {
         let mut git = Command::new(program);
         git.args([

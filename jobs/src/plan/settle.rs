@@ -13,7 +13,7 @@ use crate::launch::PlanLock;
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::plan::difference::{self, Difference};
 use crate::plan::supersede;
-use crate::plan::{RunPlan, unusable};
+use crate::plan::{Git, RunPlan, unusable};
 use crate::refusal::Refusal;
 use crate::{files, random};
 
@@ -28,12 +28,9 @@ impl RunPlan {
     /// Refuses a folder that holds another run, is in use, or cannot be written; nothing in it was
     /// changed then.
     pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
-        let (started_in, launch) = (self.started_in.clone(), self.launch.clone());
-        Ok(Self {
-            started_in,
-            launch,
-            ..self.settled(folder, accept)?
-        })
+        let launch = self.launch.clone();
+        let settled = self.settled(folder, accept)?;
+        Ok(Self { launch, ..settled })
     }
 
     fn settled(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
@@ -74,7 +71,7 @@ impl RunPlan {
         let id = random::hex::<16>().map_err(unusable(folder))?;
         let mut named = Self {
             id,
-            git: self.ask_git(),
+            git: Git::here(),
             begun_by: self.launch.clone(),
             ..self.clone()
         };

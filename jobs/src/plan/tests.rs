@@ -13,6 +13,7 @@ fn asked(plan: RunPlan) -> RunPlan {
     RunPlan {
         id: String::new(),
         provenance: Provenance::default(),
+        git: None,
         begun_by: None,
         ..plan
     }

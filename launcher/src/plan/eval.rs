@@ -233,7 +233,6 @@ impl EvalRequest {
         };
         let mut run = RunPlan::new(&args, setup.file, world_size, rfc3339(SystemTime::now()))
             .with_inputs(&folder, asker, &|name| env.value(name));
-        run.started_in = Some(PathBuf::from("."));
         let comparison = sequential::of_run(&args, &run)?;
         let changes = match run.quick {
             true => RunPlan::check_quick(&folder).map(|()| Vec::new())?,

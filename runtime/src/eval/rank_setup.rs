@@ -4,7 +4,6 @@
 //! A launcher that names its launch also holds the lock on the run folder. Otherwise rank 0 locks
 //! the folder for all ranks and publishes the launch in the store.
 
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use jobs::assign::Work;
@@ -78,7 +77,6 @@ impl RankSetup {
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
         let created = rfc3339(SystemTime::now());
         let mut plan = RunPlan::new(&args, setup.file, env.world_size, created);
-        plan.started_in = Some(PathBuf::from("."));
         plan.launch.clone_from(&env.launch);
         if let Some(asker) = asker(&env) {
             plan = plan.with_inputs(&folder, asker, &variable);
