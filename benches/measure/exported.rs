@@ -48,7 +48,7 @@ impl Module {
         };
         let folder = tempfile::tempdir()?;
         package.extract(folder.path())?;
-        let library = folder.path().join(package.library());
+        let library = folder.path().join(&package.library);
         let loaded = CompiledPackage::load(&library, folder.path(), Device::Cpu, signature)?;
         // The library must have run once before its file goes.
         let _actions = loaded.run(inputs)?;

@@ -6,7 +6,6 @@
 //! <prefix>/bin/rrun        <prefix>/lib/python3.X/site-packages/rrun/{rrun-rank, suites}  from pip
 //! /usr/local/bin/rrun      /usr/local/lib/python3.X/dist-packages/rrun/…          with Debian's pip
 //! ```
-
 //! Jobs files and the documentation name the suites by their place in the source, `jobs/suites/…`.
 //! Such a path is looked for in the working directory, then in what is installed, so that the same
 //! words work from anywhere.
@@ -26,7 +25,7 @@ pub const IN_SOURCE: &str = "jobs/suites";
 const RANK_BINARY: &str = "rrun-rank";
 
 /// The versions of torch that `rrun-rank` runs with: 2.10 is for CUDA 12, and 2.13 lacks a symbol.
-const TORCH: [&str; 2] = ["2.11", "2.12"];
+pub const TORCH: [&str; 2] = ["2.11", "2.12"];
 
 /// What to do without such a torch.
 pub const INSTALL_TORCH: &str = "`pip install 'torch>=2.11,<2.13'` into the venv of rrun (in the \
@@ -34,7 +33,14 @@ pub const INSTALL_TORCH: &str = "`pip install 'torch>=2.11,<2.13'` into the venv
 
 /// Returns whether `rrun-rank` runs with this version of torch.
 pub fn is_torch_of_ours(version: &str) -> bool {
-    let mut rests = TORCH.iter().filter_map(|minor| version.strip_prefix(minor));
+    is_torch_of(&TORCH, version)
+}
+
+/// Returns whether a version of torch has one of these major and minor numbers.
+pub fn is_torch_of(minors: &[&str], version: &str) -> bool {
+    let mut rests = minors
+        .iter()
+        .filter_map(|minor| version.strip_prefix(minor));
     rests.any(|rest| rest.starts_with('.'))
 }
 

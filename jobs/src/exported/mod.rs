@@ -22,6 +22,7 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::files;
+use crate::installed::{TORCH, is_torch_of};
 use crate::refusal::Refusal;
 
 pub use archive::{Archive, Entry};
@@ -38,18 +39,17 @@ const INPUTS_KEY: &str = "rrun.inputs";
 /// Largest metadata of a package in bytes; a description has a few hundred.
 const MOST_METADATA: u64 = 1 << 20;
 
-/// The versions of libtorch that `rrun-rank` is built with, as major and minor number.
-pub const TORCH_VERSIONS: &[&str] = &["2.11", "2.12"];
-
 /// What a package says about itself.
 #[derive(Clone, Debug)]
 pub struct Package {
-    path: PathBuf,
+    /// Its path.
+    pub path: PathBuf,
     /// Inputs, actions and batch sizes.
     pub description: Description,
     /// What it was compiled for.
     pub compiled_for: TorchKeys,
-    library: String,
+    /// Name of the compiled library among its files.
+    pub library: String,
     files: Vec<Entry>,
 }
 
@@ -121,16 +121,6 @@ impl Package {
         })
     }
 
-    /// Returns the path of the package.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the name of the compiled library among its files.
-    pub fn library(&self) -> &str {
-        &self.library
-    }
-
     /// Returns the size in bytes of the files that [`extract`](Self::extract) writes.
     pub fn extracted_bytes(&self) -> u64 {
         let sizes = self.files.iter().map(|entry| entry.size);
@@ -158,7 +148,7 @@ impl Package {
     /// # Errors
     /// Returns the reason why it cannot run on `machine`.
     pub fn check(&self, machine: &Machine) -> Result<(), Refusal> {
-        self.check_torch(TORCH_VERSIONS)?;
+        self.check_torch(&TORCH)?;
         let fits = machine.check(&self.compiled_for, &self.description);
         fits.map_err(|refusal| self.refuse(refusal))
     }
@@ -169,9 +159,7 @@ impl Package {
     /// Refuses another one.
     pub fn check_torch(&self, versions: &[&str]) -> Result<(), Refusal> {
         let found = &self.description.torch;
-        let mut numbers = found.splitn(3, '.');
-        let minor = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
-        if versions.contains(&minor.join(".").as_str()) {
+        if is_torch_of(versions, found) {
             return Ok(());
         }
         let wanted = versions.join(" or ");

@@ -19,7 +19,7 @@ fn a_package_says_what_it_needs_and_which_files_are_extracted() {
     let bytes = package(&keys(), DESCRIPTION);
     let found = read(&bytes).unwrap();
     assert_eq!(&found.compiled_for, &keys());
-    assert_eq!(found.library(), "a.wrapper.so");
+    assert_eq!(found.library, "a.wrapper.so");
     assert_eq!(found.description.batch, Batch { min: 1, max: 8 });
     let vector = StateVector {
         name: "eef_position".to_owned(),

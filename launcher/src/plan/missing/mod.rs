@@ -239,7 +239,7 @@ fn check_cameras(job: &Job, package: &Package) -> Result<(), Refusal> {
             return Err(Refusal::new(format_args!(
                 "`{}` reads the camera `{camera}`, but `{}` has {}; `policy_config_dict.cameras` \
                  gives cameras other names",
-                package.path().display(),
+                package.path.display(),
                 job.environment,
                 known.join(", ")
             )));

@@ -53,11 +53,11 @@ impl LoadedPackage {
             package.check_torch(&[&loaded.to_string()])?;
         }
         check_device(package, device)?;
-        let error = |reason: String| PolicyError::file(package.path(), reason);
+        let error = |reason: String| PolicyError::file(&package.path, reason);
         // This comes first because it gives this thread a stream of its own.
         let graphs = Rc::new(RefCell::new(Graphs::on(device, captures)));
         let folder = extract(package).map_err(error)?;
-        let library = folder.path().join(package.library());
+        let library = folder.path().join(&package.library);
         let _mode = InferenceMode::begin();
         let loaded = caught(|| {
             CompiledPackage::load(&library, folder.path(), device, inputs.signature.clone())
@@ -214,7 +214,7 @@ mod tests {
         let folders = [0, 1].map(|_| extract_in(parent.path(), &package).unwrap());
         let [first, second] = folders.each_ref().map(TempDir::path);
         assert_ne!(first, second);
-        assert!(first.join(package.library()).is_file());
+        assert!(first.join(&package.library).is_file());
         drop(folders);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
     }
