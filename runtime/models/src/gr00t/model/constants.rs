@@ -46,7 +46,8 @@ pub struct PassInputs {
     pub pixels: Tensor,
     /// Normalised state, `[rows, T, max_state_dim]`, `f32`.
     pub state: Tensor,
-    /// Where the denoising of all rows starts, `f32`.
+    /// Where the denoising of all rows starts, `f32`: actions `[rows, action_horizon,
+    /// max_action_dim]`, strength `[rows, action_horizon, 1]`.
     pub start: SamplerStart,
 }
 
@@ -213,5 +214,27 @@ impl Gr00t {
         note(format_args!("backbone_attention_mask"), mask, None);
         note(format_args!("image_mask"), &prompt.image_mask, None);
         features
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_become_numbers_by_a_difference_and_a_quotient_in_float32() {
+        let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
+        let normalise = Normalise::new(PixelScale { mean, deviation }, Device::Cpu);
+        let bytes: Vec<u8> = (0..3 * 256).map(|i| (i % 256) as u8).collect();
+        let found = normalise.apply(&Tensor::from_slice(&bytes).view([1, 768]), Kind::Float);
+        let found = Vec::<f32>::try_from(found.view(-1)).unwrap();
+        for (at, found) in found.into_iter().enumerate() {
+            let (channel, byte) = (at / 512, at % 256);
+            assert_eq!(
+                found,
+                (byte as f32 - mean[channel]) / deviation[channel],
+                "channel {channel}, byte {byte}"
+            );
+        }
     }
 }
