@@ -102,15 +102,22 @@ impl Runner {
         let mut alone = 0;
         while answers.len() < rows.len() {
             let left = &rows[answers.len()..];
-            let most = match answers.len() < alone {
-                true => 1,
-                false => self.max_rows.max(1).min(self.ladder.borrow().rows()),
+            let most = if answers.len() < alone {
+                1
+            } else {
+                self.max_rows.max(1).min(self.ladder.borrow().rows())
             };
             let now = &left[..left.len().min(most)];
             let filled = self.filled(now.len(), fills);
             let last = now.last().into_iter().cycle();
             let batch: Vec<&R> = now.iter().chain(last).take(filled).collect();
-            let result = self.attempt(|| run(&batch));
+            let result = self.attempt(|| {
+                let results = run(&batch)?;
+                if results.len() < now.len() {
+                    return Err(RowError::not_inferred().into());
+                }
+                Ok(results)
+            });
             match self.settled(now.len(), result) {
                 None => {}
                 Some(Ok(results)) => answers.extend(results.into_iter().take(now.len()).map(Ok)),
@@ -119,9 +126,10 @@ impl Runner {
                         Some(loss) => return Err(loss),
                         None => err.of_row()?,
                     };
-                    match now.len() {
-                        1 => answers.push(Err(err)),
-                        failed => alone = answers.len() + failed,
+                    if now.len() == 1 {
+                        answers.push(Err(err));
+                    } else {
+                        alone = answers.len() + now.len();
                     }
                 }
             }

@@ -134,6 +134,14 @@ fn a_row_that_fails_costs_no_other_row_its_answer() {
 }
 
 #[test]
+fn rows_of_a_network_that_gives_fewer_results_are_errors() {
+    let (runner, _) = runner();
+    let none = |_: &[&usize]| Ok(Vec::<()>::new());
+    let answers = runner.infer(&[1, 2], false, none).unwrap();
+    assert_eq!(answers, vec![Err(RowError::not_inferred()); 2]);
+}
+
+#[test]
 fn a_batch_is_filled_up_with_its_last_row_to_what_the_network_takes_or_captures() {
     let (device, (mut runner, _)) = (Small::new(9), runner());
     (runner.min_rows, runner.max_rows) = (2, 7);

@@ -109,14 +109,16 @@ pub fn videos(
         dir: folder.videos(job),
         stems: seats.iter().map(stem).collect(),
         per_episode: job.video.per_episode,
-        grids: match job.video.grid {
-            true => grids(job, seats),
-            false => BTreeMap::new(),
+        grids: if job.video.grid {
+            grids(job, seats)
+        } else {
+            BTreeMap::new()
         },
         cameras: cameras.unwrap_or_else(|| every.collect()),
-        camera_limit: match job.video.use_high_res_cameras {
-            Some(false) => LOW_RES,
-            _ => AS_RENDERED,
+        camera_limit: if job.video.use_high_res_cameras == Some(false) {
+            LOW_RES
+        } else {
+            AS_RENDERED
         },
         fps: job.video.fps.unwrap_or(spec.control_hz).max(1),
         bitrate: BITRATE,
