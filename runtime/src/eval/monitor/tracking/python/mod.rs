@@ -27,9 +27,12 @@ const MOST_VALUES: usize = 500;
 /// The worker's Python module.
 const MODULE: Module = ("rrun_track", include_str!("rrun_track.py"));
 
-/// Maximum number of waiting points: more than an hour of a tracker that takes none. A point has
-/// less than 100 bytes for each value that has changed.
+/// Maximum number of waiting points: those of 47 minutes or more in which a tracker takes none.
 const MOST_POINTS: usize = 512;
+
+/// Maximum number of values in them: about 25 MB, because a value with its name usually has less
+/// than 100 bytes.
+const MOST_WAITING: usize = MOST_POINTS * MOST_VALUES;
 
 /// The process of a tracker.
 pub struct PythonTracker {
@@ -93,10 +96,14 @@ impl PythonTracker {
         })
     }
 
-    /// Adds a point, in place of the oldest if too many wait.
+    /// Adds a point, in place of the oldest ones if too much waits.
     pub fn add(&mut self, point: &Point) {
-        if self.waiting.len() == MOST_POINTS {
-            self.waiting.pop_front();
+        let waiting = self.waiting.iter().chain([point]);
+        let mut values: usize = waiting.map(|point| point.values.len()).sum();
+        while (self.waiting.len() == MOST_POINTS || values > MOST_WAITING)
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            values -= oldest.values.len();
             self.left_out += 1;
         }
         self.waiting.push_back(point.clone());
