@@ -273,6 +273,10 @@ pub fn write_whole_with(
     })
 }
 
+/// Bytes of a file that are written at once. Reports have up to hundreds of MB, and each write may
+/// be a request to a server of files.
+const BUFFER: usize = 256 * 1024;
+
 /// As [`write_whole_with`], without syncing: every reader sees a whole file, but it may be lost
 /// in a power failure.
 ///
@@ -284,7 +288,7 @@ pub fn replace(
 ) -> io::Result<()> {
     let beside = beside(path);
     let written = File::create(&beside).and_then(|file| {
-        let mut file = BufWriter::new(file);
+        let mut file = BufWriter::with_capacity(BUFFER, file);
         write(&mut file)?;
         file.flush()
     });

@@ -135,6 +135,7 @@ pub(super) fn write(
     note: Option<(&str, String)>,
 ) -> std::result::Result<(), RecordError> {
     let written = write_whole_with(path, |file| {
+        // Parquet's writer has a buffer of its own; nothing is in this one.
         write_to(file.get_mut(), columns, note).map_err(io::Error::other)
     });
     written.map_err(|err| RecordError::file(path, err))
