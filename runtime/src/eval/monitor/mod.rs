@@ -265,7 +265,7 @@ impl Monitor {
     /// the launcher stop the others. After the time limit it exits anyway.
     pub fn wait_for_report(&mut self, timeout: Duration) {
         let began = now();
-        while began.elapsed() < timeout && self.peers.waits_for_report() {
+        while began.elapsed() < timeout && self.peers.wait_briefly_for_report() {
             self.pulse.on(&self.beat, now());
         }
     }

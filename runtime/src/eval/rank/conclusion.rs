@@ -137,12 +137,13 @@ impl Evaluation {
         console::out(format_args!("\n{summary}"));
         console::out(format_args!("report: {}", folder.report().display()));
         console::out(format_args!("page:   {}", folder.page().display()));
-        monitor.peers.report_is_written();
         let board = monitor.board.as_mut();
         if let Some(tracking) = board.and_then(|board| board.tracking.take()) {
             let notes = tracking.finish(&report, folder, &monitor.stop);
             notes.iter().for_each(|note| monitor.say(note));
         }
+        // A rank that has waited for this exits, and the launcher may then stop this rank.
+        monitor.peers.report_is_written();
         Ok(report)
     }
 

@@ -329,14 +329,14 @@ impl Peers {
         }
     }
 
-    /// Publishes that rank 0 has written the report.
+    /// Publishes that rank 0 has written the report, and trackers have it.
     pub fn report_is_written(&self) {
         // A rank that waits for the report has a time limit.
         self.set("reported", b"");
     }
 
-    /// Waits for the report for a while; returns whether more can come of it.
-    pub fn waits_for_report(&self) -> bool {
+    /// Waits for the report for a second at most; returns whether it may still come.
+    pub fn wait_briefly_for_report(&self) -> bool {
         let store = self.eval_store.as_ref();
         let waited = store.map(|store| store.wait("reported", MEANWHILE));
         waited.is_some_and(|waited| waited.is_err_and(|err| err.is_missing()))
