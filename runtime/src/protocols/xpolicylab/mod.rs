@@ -23,6 +23,7 @@
 mod client;
 
 use bytes::Bytes;
+use jobs::count::listed;
 use wire::{Dialect, Key, Value};
 
 use crate::policy::Chunk;
@@ -162,9 +163,12 @@ fn read_action(
             let (mut values, mut found) = (Vec::new(), Vec::new());
             for key in keys {
                 let part = action.get(key).ok_or_else(|| {
-                    let names = members.iter().take(MOST_NAMES).map(|(key, _)| key.shown());
-                    let found = names.collect::<Vec<_>>().join(", ");
-                    format!("its action {step} has no `{key}`, only: {found}")
+                    let names = members.iter().map(|(key, _)| key.shown());
+                    let found = match listed(&names.collect::<Vec<_>>(), MOST_NAMES) {
+                        none if none.is_empty() => "nor anything else".to_owned(),
+                        names => format!("only: {names}"),
+                    };
+                    format!("its action {step} has no `{key}`, {found}")
                 })?;
                 let part = numbers(step, part)?;
                 found.push(format!("{key} [{}]", part.len()));
@@ -322,6 +326,19 @@ mod tests {
             chunk(rows.into(), 9),
             Ok(Chunk::new(3, numbers[..6].to_vec()))
         );
+    }
+
+    #[test]
+    fn the_names_in_an_action_that_lacks_one_are_shown_and_counted() {
+        let refused = |count| {
+            let names = (0..count).map(|at| (Key::Text(format!("n{at}")), Value::Nil));
+            let action = Value::Map(names.collect());
+            chunk(vec![action].into(), 9).unwrap_err()
+        };
+        let none = "its action 0 has no `arm_joint_state`, nor anything else";
+        assert_eq!(refused(0), none);
+        let text = refused(22);
+        assert!(text.ends_with(", n18, n19 and 2 more"), "{text}");
     }
 
     #[test]
