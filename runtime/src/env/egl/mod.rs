@@ -144,13 +144,12 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Suitability
         EglDriver::MesaOnNvidia => return Suitability::DoesNotOpen,
         EglDriver::Software => return Suitability::Software,
     };
-    let mut alike = devices.iter().filter(|one| one.driver == device.driver);
+    let alike = devices.iter().filter(|one| one.driver == device.driver);
+    let is_unique = alike.count() == 1;
     let is_own = match (&device.pci, &gpu.pci) {
         (Some(device), Some(gpu)) => Some(device == gpu),
         // Such a number counts if no other device has it.
-        _ => cuda
-            .filter(|_| alike.nth(1).is_none())
-            .map(|cuda| cuda == gpu.index),
+        _ => cuda.filter(|_| is_unique).map(|cuda| cuda == gpu.index),
     };
     match is_own {
         Some(true) => Suitability::Own,
