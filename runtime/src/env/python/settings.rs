@@ -117,8 +117,11 @@ mod tests {
         .unwrap();
         assert_eq!(found.imports, ["pkg", "b", "c"]);
         let given = &found.given;
-        let numbers = (given.control_hz, given.max_episode_steps);
-        assert_eq!((given.envs_per_process, numbers), (2, (Some(10), Some(5))));
+        assert_eq!(given.envs_per_process, 2);
+        assert_eq!(
+            (given.control_hz, given.max_episode_steps),
+            (Some(10), Some(5))
+        );
         let variables = [("A", Some("1")), ("B", None)];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
         assert_eq!(found.variables, variables);
