@@ -70,15 +70,12 @@ pub fn make(
         spec: spec(&model),
         owners: vec![0; egl.len()],
         workers: Vec::new(),
-        threads: Vec::new(),
         answers: Arc::new(answers),
     };
     for (index, charge) in charges(egl, threads).into_iter().enumerate() {
         let envs = charge.envs.iter();
         envs.for_each(|copy| env.owners[copy.0] = index);
-        let (worker, thread) = spawn(Arc::clone(&model), index, charge)?;
-        env.workers.push(worker);
-        env.threads.push(thread);
+        env.workers.push(spawn(Arc::clone(&model), index, charge)?);
     }
     Ok(env)
 }
@@ -137,10 +134,16 @@ pub struct MujocoEnv {
     spec: EnvSpec,
     /// Index of the worker that owns each copy.
     owners: Vec<usize>,
-    workers: Vec<Sender<WorkerMessage>>,
-    /// They end with the channels of the workers.
-    threads: Vec<JoinedThread>,
+    workers: Vec<JoinedThread<Sender<WorkerMessage>>>,
     answers: Arc<Inbox<(EnvIndex, Answer)>>,
+}
+
+impl Drop for MujocoEnv {
+    /// Closes all channels before the first thread is waited for: they end at the same time.
+    fn drop(&mut self) {
+        let workers = self.workers.iter_mut();
+        workers.for_each(|worker| worker.end = channel().0);
+    }
 }
 
 impl VectorEnv for MujocoEnv {
@@ -156,7 +159,8 @@ impl VectorEnv for MujocoEnv {
         let (to, notes) = channel();
         for worker in &self.workers {
             // A thread that has ended reports that at its first command.
-            worker.send(WorkerMessage::OpenRenderer(to.clone())).ok();
+            let message = WorkerMessage::OpenRenderer(to.clone());
+            worker.end.send(message).ok();
         }
         drop(to);
         let notes: BTreeSet<_> = notes.iter().collect::<Result<_, _>>()?;
@@ -179,7 +183,7 @@ impl VectorEnv for MujocoEnv {
         let busy = self.workers.iter().zip(shares);
         for (worker, share) in busy.filter(|(_, share)| !share.work.is_empty()) {
             // If the thread has ended, the commands are dropped here, and with that answered.
-            worker.send(WorkerMessage::Work(share)).ok();
+            worker.end.send(WorkerMessage::Work(share)).ok();
         }
     }
 

@@ -19,7 +19,7 @@ impl MujocoEnv {
     /// Does something to a copy in its thread.
     fn harm(&self, env: EnvIndex, harm: fn(&mut EnvCopy)) {
         let worker = &self.workers[self.owners[env.0]];
-        worker.send(WorkerMessage::Test(env, harm)).unwrap();
+        worker.end.send(WorkerMessage::Test(env, harm)).unwrap();
     }
 }
 

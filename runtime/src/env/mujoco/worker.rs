@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 
 use mujoco_rs::prelude::{MjData, MjModel};
 
@@ -58,17 +59,17 @@ pub(super) enum WorkerMessage {
     Test(EnvIndex, fn(&mut EnvCopy)),
 }
 
-/// Starts the thread that owns the copies in `charge`. It ends when its channel is closed.
+/// Starts the thread that owns the copies in `charge`.
 pub(super) fn spawn(
     model: Arc<SceneModel>,
     index: usize,
     charge: Charge,
-) -> Result<(Sender<WorkerMessage>, JoinedThread), EnvError> {
+) -> Result<JoinedThread<Sender<WorkerMessage>>, EnvError> {
     let (work, inbox) = channel();
     let run = move || SimulationThread::new(model, charge).run(&inbox);
-    let thread = JoinedThread::spawn(&format!("mujoco-{index}"), run);
+    let thread = Builder::new().name(format!("mujoco-{index}"));
     let cannot = |err| EnvError::Setup(format!("cannot start a simulation thread: {err}"));
-    Ok((work, thread.map_err(cannot)?))
+    JoinedThread::spawn(thread, work, run).map_err(cannot)
 }
 
 /// The commands of a turn for one thread. On drop, the rest of them is answered with errors, so that

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use jobs::layout::{RunFolder, replace};
@@ -29,9 +30,8 @@ const WAITING: usize = 4;
 /// Shows pictures of the environments of a job.
 #[derive(Debug)]
 pub struct LivePictures {
-    sender: SyncSender<Shot>,
     /// It has a few small pictures left at most when it is to end.
-    _thread: JoinedThread,
+    thread: JoinedThread<SyncSender<Shot>>,
     /// When the last picture of each environment was taken.
     taken: BTreeMap<EnvIndex, Instant>,
 }
@@ -52,10 +52,10 @@ impl LivePictures {
         remove(folder, rank);
         let (sender, shots) = sync_channel(WAITING);
         let folder = folder.clone();
-        let thread = JoinedThread::spawn("pictures", move || write(&shots, &folder, rank));
+        let thread = Builder::new().name("pictures".to_owned());
+        let write = move || write(&shots, &folder, rank);
         Some(Self {
-            sender,
-            _thread: thread.ok()?,
+            thread: JoinedThread::spawn(thread, sender, write).ok()?,
             taken: BTreeMap::new(),
         })
     }
@@ -67,7 +67,7 @@ impl LivePictures {
             return;
         }
         let video = observation.video.clone();
-        if self.sender.try_send(Shot { env, video }).is_ok() {
+        if self.thread.end.try_send(Shot { env, video }).is_ok() {
             self.taken.insert(env, now);
         }
     }
@@ -117,8 +117,7 @@ mod tests {
     fn an_environment_has_a_picture_a_second_and_nobody_waits_for_it() {
         let (sender, shots) = sync_channel(WAITING);
         let mut pictures = LivePictures {
-            sender,
-            _thread: JoinedThread::spawn("pictures", || {}).unwrap(),
+            thread: JoinedThread::spawn(Builder::new(), sender, || {}).unwrap(),
             taken: BTreeMap::new(),
         };
         let begin = clock::now();

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::thread::Builder;
 use std::time::Duration;
 
 use jobs::serve_args::PolicyChoice;
@@ -25,6 +25,7 @@ use torchlib::cuda;
 
 use crate::clock::now;
 use crate::env::EnvSpec;
+use crate::joined::JoinedThread;
 use crate::policy::{
     self, Checkpoints, Lifeline, Made, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
     Shortage, check_finite,
@@ -75,9 +76,7 @@ pub struct PolicyThread {
     /// Cut when no answer is needed any more; then remote calls end early.
     lifeline: Lifeline,
     words: Receiver<String>,
-    // `None` after the thread was told to end.
-    orders: Option<Sender<Order>>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinedThread<Sender<Order>>,
 }
 
 impl PolicyThread {
@@ -89,15 +88,14 @@ impl PolicyThread {
         let (orders, inbox) = channel();
         let (lifeline, words) = Lifeline::heard();
         let own = lifeline.clone();
-        let thread = std::thread::Builder::new()
+        let thread = Builder::new()
             .name("policy".to_owned())
             .stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || PolicyWorker::new(device, own).serve(&inbox))?;
+        let serve = move || PolicyWorker::new(device, own).serve(&inbox);
         Ok(Self {
             lifeline,
             words,
-            orders: Some(orders),
-            thread: Some(thread),
+            thread: JoinedThread::spawn(thread, orders, serve)?,
         })
     }
 
@@ -167,20 +165,13 @@ impl PolicyThread {
 
     /// Sends an order. If the thread is gone, it is dropped together with its reply.
     fn order(&self, order: impl FnOnce(&mut PolicyWorker) + Send + 'static) {
-        if let Some(orders) = &self.orders {
-            orders.send(Box::new(order)).ok();
-        }
+        self.thread.end.send(Box::new(order)).ok();
     }
 }
 
 impl Drop for PolicyThread {
     fn drop(&mut self) {
-        self.orders.take();
         self.lifeline.cut();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed when it happened.
-            thread.join().ok();
-        }
     }
 }
 

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -36,8 +37,7 @@ const MEMORY_EVERY: u64 = 5;
 /// The handle of the measuring thread.
 pub struct Meter {
     shared: Arc<Shared>,
-    /// What tells the thread to end when it is dropped, and the thread.
-    _thread: Option<(Sender<()>, JoinedThread)>,
+    _thread: Option<JoinedThread<Sender<()>>>,
 }
 
 struct Shared {
@@ -71,8 +71,9 @@ impl Meter {
         let mut meter = Self::at_rest(device);
         let shared = Arc::clone(&meter.shared);
         let (end, ended) = channel();
-        let thread = JoinedThread::spawn("meter", move || shared.run(&ended))?;
-        meter._thread = Some((end, thread));
+        let thread = Builder::new().name("meter".to_owned());
+        let run = move || shared.run(&ended);
+        meter._thread = Some(JoinedThread::spawn(thread, end, run)?);
         Ok(meter)
     }
 
