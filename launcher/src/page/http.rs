@@ -54,7 +54,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 const WRONG_TOKEN: Duration = Duration::from_secs(1);
 
 /// Longest wait for something new: whoever asks again at once counts as one who looks.
-const NEWS: Duration = Duration::from_secs(4);
+pub(super) const NEWS: Duration = Duration::from_secs(4);
 
 /// Time for the first look at the run folder.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
