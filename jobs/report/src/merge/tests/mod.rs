@@ -332,6 +332,10 @@ fn a_line_is_rewritten_in_the_paths_of_its_files_alone() {
         let sorted: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap();
         let sorted: Value = serde_json::from_str(&rewritten(&json!(sorted).to_string())).unwrap();
         assert_eq!(sorted, wanted);
+        // A damaged line stays one: which of the two values was meant is not known.
+        let twice = "\"job\":\"b\",\"job\":";
+        let damaged = text.replacen("\"job\":", twice, 1);
+        assert_eq!(rewritten(&damaged).contains(twice), damaged != text);
     }
     let nonsense = "{\"type\":\"episode\",nonsense";
     assert_eq!(rewritten(nonsense), format!("{nonsense}\n"));
