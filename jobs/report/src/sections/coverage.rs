@@ -127,8 +127,9 @@ fn failures(merged: &Merged, report: &mut Report) -> io::Result<()> {
             continue;
         };
         let rank = record.rank as usize;
-        let mut ends = merged.lines(job.index).ends.iter().rev();
-        let log = ends.find_map(|end| end.log.clone().filter(|_| end.rank == rank));
+        let ends = merged.lines(job.index).ends.iter().rev();
+        let mut own = ends.filter(|end| end.rank == rank);
+        let log = own.find_map(|end| end.log.clone());
         add(FailureReport {
             job: job.name.clone(),
             episode: Some(record.episode),

@@ -5,6 +5,7 @@
 //! describes none of them, so each has its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 use jobs::job::Job;
 use jobs::tree;
@@ -25,8 +26,68 @@ pub(crate) struct JobEpisodes<'a> {
     /// Number of expected episodes, if it is known.
     expected: Option<u64>,
     pub(crate) records: &'a [EpisodeRecord],
-    /// The share of solved episodes; `None` without an episode.
-    rate: Option<f64>,
+    /// Added up once, because a job counts in many groups.
+    sums: Sums,
+}
+
+/// Sums over episodes.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    episodes: u64,
+    scored: u64,
+    successes: u64,
+    /// Number of episodes that report whether they were solved after their last step.
+    told_at_end: u64,
+    solved_at_end: u64,
+    returns: f64,
+    /// Number of scored episodes with a largest reward.
+    rewarded: u64,
+    max_rewards: f64,
+    lengths: u64,
+    out_of_bounds: u64,
+}
+
+impl Sums {
+    fn of_episode(record: &EpisodeRecord) -> Self {
+        let sums = Self {
+            episodes: 1,
+            out_of_bounds: u64::from(record.out_of_bounds),
+            ..Self::default()
+        };
+        let Some(scored) = record.outcome else {
+            return sums;
+        };
+        Self {
+            scored: 1,
+            successes: u64::from(scored.solved),
+            told_at_end: u64::from(scored.solved_at_end.is_some()),
+            solved_at_end: u64::from(scored.solved_at_end == Some(true)),
+            returns: record.return_,
+            rewarded: u64::from(record.max_reward.is_some()),
+            max_rewards: record.max_reward.map_or(0.0, f64::from),
+            lengths: u64::from(record.length),
+            ..sums
+        }
+    }
+}
+
+impl Add for Sums {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            episodes: self.episodes + other.episodes,
+            scored: self.scored + other.scored,
+            successes: self.successes + other.successes,
+            told_at_end: self.told_at_end + other.told_at_end,
+            solved_at_end: self.solved_at_end + other.solved_at_end,
+            returns: self.returns + other.returns,
+            rewarded: self.rewarded + other.rewarded,
+            max_rewards: self.max_rewards + other.max_rewards,
+            lengths: self.lengths + other.lengths,
+            out_of_bounds: self.out_of_bounds + other.out_of_bounds,
+        }
+    }
 }
 
 impl<'a> JobEpisodes<'a> {
@@ -36,70 +97,60 @@ impl<'a> JobEpisodes<'a> {
         let variants: BTreeSet<_> = variants.iter().map(|variant| variant.job.index).collect();
         let of_job = |(job, policy): (&'a Job, &usize)| {
             let records = merged.episodes(job.index);
-            let outcomes = records.iter().map(|record| Some(record.outcome?.solved));
+            let sums = records.iter().map(Sums::of_episode);
             Self {
                 job,
                 policy: *policy,
                 is_control: !variants.contains(&job.index),
                 expected: merged.expected(job),
                 records,
-                rate: Solved::of(outcomes).rate(),
+                sums: sums.fold(Sums::default(), Sums::add),
             }
         };
         let jobs = merged.plan.jobs.iter();
         jobs.zip(&policies.of_jobs).map(of_job).collect()
     }
+
+    /// Returns the share of solved episodes; `None` without an episode.
+    fn rate(&self) -> Option<f64> {
+        Solved::new(self.sums.successes, self.sums.episodes).rate()
+    }
 }
 
 /// Returns the unweighted mean of the rates of jobs.
 pub(crate) fn mean_rate<'a>(jobs: impl IntoIterator<Item = &'a JobEpisodes<'a>>) -> Option<f64> {
-    mean(jobs.into_iter().filter_map(|job| job.rate))
+    mean(jobs.into_iter().filter_map(JobEpisodes::rate))
 }
 
 impl Rates {
     /// Returns the counts and rates of all episodes of these jobs together.
     pub(crate) fn of<'a>(jobs: impl IntoIterator<Item = &'a JobEpisodes<'a>>) -> Self {
-        let mut rates = Self {
-            expected: Some(0),
-            ..Self::default()
-        };
-        let mut policies = BTreeSet::new();
-        let (mut told_at_end, mut solved_at_end, mut rewarded, mut lengths) = (0, 0, 0, 0);
-        let (mut returns, mut max_rewards) = (0.0, 0.0);
+        let (mut expected, mut policies) = (Some(0), BTreeSet::new());
+        let mut sums = Sums::default();
         for job in jobs {
-            rates.expected = rates.expected.zip(job.expected).map(|(a, b)| a + b);
+            expected = expected.zip(job.expected).map(|(a, b)| a + b);
             policies.extend(job.records.first().map(|_| job.policy));
-            rates.episodes += job.records.len() as u64;
-            for record in job.records {
-                rates.actions_out_of_bounds += u64::from(record.out_of_bounds);
-                let Some(scored) = record.outcome else {
-                    continue;
-                };
-                rates.scored += 1;
-                rates.successes += u64::from(scored.solved);
-                told_at_end += u64::from(scored.solved_at_end.is_some());
-                solved_at_end += u64::from(scored.solved_at_end == Some(true));
-                returns += record.return_;
-                rewarded += u64::from(record.max_reward.is_some());
-                max_rewards += record.max_reward.map_or(0.0, f64::from);
-                lengths += u64::from(record.length);
-            }
+            sums = sums + job.sums;
         }
         let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
         let [all, completed] =
-            [rates.episodes, rates.scored].map(|of| Solved::new(rates.successes, of));
+            [sums.episodes, sums.scored].map(|of| Solved::new(sums.successes, of));
         Self {
+            expected,
             policies: policies.len() as u64,
-            errors: rates.episodes - rates.scored,
+            episodes: sums.episodes,
+            scored: sums.scored,
+            successes: sums.successes,
+            errors: sums.episodes - sums.scored,
             success_rate: all.rate(),
             wilson95: all.wilson95(),
             completion_only_rate: completed.rate(),
             completion_only_wilson95: completed.wilson95(),
-            success_at_end: share(solved_at_end as f64, told_at_end),
-            mean_return: share(returns, rates.scored),
-            mean_max_reward: share(max_rewards, rewarded),
-            mean_length: share(lengths as f64, rates.scored),
-            ..rates
+            success_at_end: share(sums.solved_at_end as f64, sums.told_at_end),
+            mean_return: share(sums.returns, sums.scored),
+            actions_out_of_bounds: sums.out_of_bounds,
+            mean_max_reward: share(sums.max_rewards, sums.rewarded),
+            mean_length: share(sums.lengths as f64, sums.scored),
         }
     }
 
@@ -175,7 +226,7 @@ impl<'a> Policies<'a> {
                 policy_type: (*policy).to_owned(),
                 path: path.map(str::to_owned),
                 jobs: own.len() as u64,
-                rated_jobs: own.iter().filter(|job| job.rate.is_some()).count() as u64,
+                rated_jobs: own.iter().filter(|job| job.rate().is_some()).count() as u64,
                 mean_task_success_rate: mean_rate(own.iter().copied()),
                 rates: Rates::of(own),
             }

@@ -105,6 +105,27 @@ fn a_whole_run_is_complete() {
 }
 
 #[test]
+fn a_mean_over_jobs_is_that_of_their_sums_to_the_last_bit() {
+    let names: Vec<_> = (0..10).map(|job| format!("job{job}")).collect();
+    let of_job = |(at, name): (usize, &String)| {
+        let episode = |number| Episode {
+            return_: 0.1,
+            ..samples::episode(at, name, number)
+        };
+        (0..50).map(episode).map(line).collect::<Vec<_>>()
+    };
+    let lines: Vec<_> = names.iter().enumerate().flat_map(of_job).collect();
+    let plan = plan(names.iter().map(|name| job(name, 50)));
+    let report = Report::new(&plan, &lines, Context::default());
+    let sum = |count: usize, value: f64| (0..count).fold(0.0, |sum, _| sum + value);
+    let mean = sum(10, sum(50, 0.1)) / 500.0;
+    assert_ne!(mean, sum(500, 0.1) / 500.0, "the order of the sums matters");
+    assert_eq!(report.overall.mean_return, Some(mean));
+    assert_eq!(report.per_policy[0].rates.mean_return, Some(mean));
+    assert_eq!(report.per_group[0].rates.mean_return, Some(mean));
+}
+
+#[test]
 fn what_a_policy_counted_is_averaged_over_its_scored_episodes() {
     let counted = |number, steps: f64| {
         let counts = [("planner_steps", steps), ("success_rate", 9.0)];
