@@ -256,8 +256,23 @@ struct Suspect {
 
 /// The deaths that each episode is suspected of, by job and episode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Suspects(Vec<Suspect>);
+#[serde(from = "Vec<Suspect>", into = "Vec<Suspect>")]
+pub struct Suspects(BTreeMap<(JobIndex, u64), Suspect>);
+
+impl From<Vec<Suspect>> for Suspects {
+    fn from(list: Vec<Suspect>) -> Self {
+        let keyed = list
+            .into_iter()
+            .map(|one| ((one.job_index, one.episode), one));
+        Self(keyed.collect())
+    }
+}
+
+impl From<Suspects> for Vec<Suspect> {
+    fn from(suspects: Suspects) -> Self {
+        suspects.0.into_values().collect()
+    }
+}
 
 impl Suspects {
     /// Adds the lines of one journal, in their order.
@@ -299,7 +314,7 @@ impl Suspects {
 
     /// Adds the deaths of other journals.
     pub fn include(&mut self, others: &Self) {
-        for other in &others.0 {
+        for other in others.0.values() {
             let known = self.suspect(other.job_index, other.episode);
             known.deaths = known.deaths.saturating_add(other.deaths);
             known.deaths_alone = known.deaths_alone.saturating_add(other.deaths_alone);
@@ -308,39 +323,29 @@ impl Suspects {
 
     /// Returns how an episode is to be run.
     pub fn standing(&self, job: JobIndex, episode: u64) -> Treatment {
-        match self.find(job, episode).map(|at| self.0[at]) {
-            Err(_) => Treatment::Usual,
-            Ok(one) if one.deaths >= DEATHS || one.deaths_alone >= DEATHS_ALONE => {
+        match self.0.get(&(job, episode)) {
+            None => Treatment::Usual,
+            Some(one) if one.deaths >= DEATHS || one.deaths_alone >= DEATHS_ALONE => {
                 Treatment::GivenUp(one.deaths)
             }
-            Ok(_) => Treatment::Alone,
+            Some(_) => Treatment::Alone,
         }
     }
 
     /// Returns the episodes of a job that are not to be run as usual.
     pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
-        let suspects = self.0.iter().filter(|one| one.job_index == job);
-        suspects.map(|one| one.episode).collect()
-    }
-
-    /// Returns the position of an episode, or that where it would be.
-    fn find(&self, job: JobIndex, episode: u64) -> Result<usize, usize> {
-        let key = |one: &Suspect| (one.job_index, one.episode);
-        self.0.binary_search_by_key(&(job, episode), key)
+        let suspects = self.0.range((job, 0)..=(job, u64::MAX));
+        suspects.map(|((_, episode), _)| *episode).collect()
     }
 
     /// Returns the suspect that an episode is, without deaths if it was none so far.
     fn suspect(&mut self, job_index: JobIndex, episode: u64) -> &mut Suspect {
-        let at = self.find(job_index, episode).unwrap_or_else(|at| {
-            let none = Suspect {
-                job_index,
-                episode,
-                ..Suspect::default()
-            };
-            self.0.insert(at, none);
-            at
-        });
-        &mut self.0[at]
+        let none = Suspect {
+            job_index,
+            episode,
+            ..Suspect::default()
+        };
+        self.0.entry((job_index, episode)).or_insert(none)
     }
 }
 

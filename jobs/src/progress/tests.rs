@@ -170,6 +170,22 @@ fn deaths_of_several_ranks_add_up() {
     assert_eq!(suspects.of(JOB), BTreeSet::from([0]));
 }
 
+#[test]
+fn a_list_of_suspects_may_have_any_order() {
+    let mut suspects = Suspects::default();
+    suspects.add(&[
+        life(0),
+        began(0, true),
+        began(1, false),
+        began(2, true),
+        life(1),
+    ]);
+    let mut list = serde_json::to_value(&suspects).unwrap();
+    list.as_array_mut().unwrap().reverse();
+    assert_eq!(serde_json::from_value::<Suspects>(list).unwrap(), suspects);
+    assert_eq!(suspects.of(JOB), BTreeSet::from([0, 1, 2]));
+}
+
 proptest! {
     #[test]
     fn what_is_covered_is_what_a_look_at_each_says(
