@@ -24,11 +24,11 @@ use crate::tree::object;
 /// What errors call the contents of the file.
 const PLACE: &str = "interface";
 
-/// Maximum edge of a camera image in pixels, that of `--max-picture`.
-const LONGEST_EDGE: u64 = 32_768;
+/// Maximum edge of a robot's images in pixels, that of `--max-picture`.
+const LONGEST_EDGE: u32 = 32_768;
 
-/// Maximum length of a state vector and of the action vector.
-const LONGEST_VECTOR: u64 = 1 << 20;
+/// Maximum length of a robot's state vectors, that of `rrun serve`, and of its action vector.
+const LONGEST_VECTOR: usize = 4096;
 
 /// Default of `control_hz`, as in the built-in environments.
 const CONTROL_HZ: u32 = 20;
@@ -60,8 +60,7 @@ struct Written {
 
 #[derive(Deserialize, JsonSchema)]
 struct WrittenActions {
-    #[schemars(length(min = 1, max = LONGEST_VECTOR))]
-    #[schemars(extend("wanted" = format!("a list of 1 to {LONGEST_VECTOR} names")))]
+    #[schemars(length(min = 1), extend("wanted" = "a list of at least one name"))]
     names: Vec<String>,
     low: Option<Vec<Value>>,
     high: Option<Vec<Value>>,
@@ -70,15 +69,15 @@ struct WrittenActions {
 
 /// The schema of height and width of an image.
 fn size() -> Value {
-    let edge = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_EDGE});
+    let edge = json!({"type": "integer", "minimum": 1, "maximum": u32::MAX});
     json!({
         "type": "array", "minItems": 2, "maxItems": 2, "items": edge,
-        "wanted": format!("[height, width] in pixels, each from 1 to {LONGEST_EDGE}"),
+        "wanted": "[height, width] in pixels, whole numbers above 0",
     })
 }
 
 fn length() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": LONGEST_VECTOR})
+    json!({"type": "integer", "minimum": 1})
 }
 
 /// A camera, and the size of its images in pixels.
@@ -141,7 +140,39 @@ impl Interface {
         let place = format!("--interface `{}`", path.display());
         let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| Refusal::at(&place, err))?;
         let value = serde_json::from_slice(&text).map_err(|err| Refusal::at(&place, err))?;
-        Self::parse(&value).map_err(|refusal| refusal.inside(&place))
+        Self::of_robot(&value).map_err(|refusal| refusal.inside(&place))
+    }
+
+    fn of_robot(value: &Value) -> Result<Self, Refusal> {
+        let interface = Self::parse(value)?;
+        interface.check_size(LONGEST_EDGE, LONGEST_VECTOR)?;
+        Ok(interface)
+    }
+
+    /// Checks that no image has a longer edge, and no vector more numbers.
+    ///
+    /// # Errors
+    /// Refuses the first one that has.
+    pub fn check_size(&self, edge: u32, vector: usize) -> Result<(), Refusal> {
+        let is_large = |camera: &&CameraSpec| camera.height.max(camera.width) > edge;
+        if let Some(camera) = self.cameras.iter().find(is_large) {
+            let CameraSpec {
+                name,
+                height,
+                width,
+            } = camera;
+            let reason = format!("found {height}x{width} pixels, expected at most {edge} per edge");
+            return Err(Refusal::at(format_args!("{PLACE}.cameras.{name}"), reason));
+        }
+        let states = self.state.iter();
+        let mut vectors = states.map(|(name, length)| (format!("states.{name}"), *length));
+        let action = ("actions.names".to_owned(), self.action.names.len());
+        let is_long = |(_, length): &(String, usize)| *length > vector;
+        let long = vectors.find(is_long).or(Some(action).filter(is_long));
+        long.map_or(Ok(()), |(field, length)| {
+            let reason = format!("found {length} numbers, expected at most {vector}");
+            Err(Refusal::at(format_args!("{PLACE}.{field}"), reason))
+        })
     }
 
     /// Converts the parsed JSON of a file.
@@ -295,7 +326,7 @@ mod tests {
         });
         assert_eq!(Interface::parse(&arm).unwrap().to_json(), arm);
         rig::cases::check("src/interface.txt", |given| {
-            match Interface::parse(&rig::cases::changed(&arm, given)) {
+            match Interface::of_robot(&rig::cases::changed(&arm, given)) {
                 Ok(interface) => rig::cases::changes(&arm, &interface.to_json()),
                 Err(refusal) => refusal.to_string(),
             }

@@ -4,11 +4,16 @@
 use std::collections::BTreeMap;
 
 use jobs::interface::Interface;
+use jobs::printable::printable_line;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::env::{Discrete, EnvSpec};
 
+/// Maximum edge of an image in pixels.
+const LONGEST_EDGE: u32 = 8192;
+/// Maximum length of a state or action vector.
+const LONGEST_VECTOR: usize = 1 << 20;
 /// Maximum number of cameras, and of state vectors.
 const MOST_NAMES: usize = 512;
 /// Maximum bytes of a name, which becomes part of a file name.
@@ -16,6 +21,8 @@ const LONGEST_NAME: usize = 128;
 /// Maximum number of versions that are noted, and bytes of a name or version.
 const MOST_VERSIONS: usize = 64;
 const LONGEST_VERSION: usize = 100;
+/// Maximum characters of a refusal, which may repeat a name of the child.
+const LONGEST_REFUSAL: usize = 280;
 /// Maximum control frequency in steps per second: ten times that of the fastest controllers. It is
 /// also the frame rate of videos.
 const FASTEST: u32 = 10_000;
@@ -47,7 +54,10 @@ impl Hello {
     pub fn new(text: &[u8]) -> Result<Self, String> {
         let broken = |err| format!("its JSON is broken: {err}");
         let told: Value = serde_json::from_slice(text).map_err(broken)?;
-        let hello = Self::deserialize(told).map_err(|err| err.to_string())?;
+        let hello = Self::deserialize(told).map_err(|err| {
+            let refusal = printable_line(&err.to_string()).into_owned();
+            refusal.chars().take(LONGEST_REFUSAL).collect::<String>()
+        })?;
         hello.check().map_or(Ok(hello), Err)
     }
 
@@ -69,6 +79,9 @@ impl Hello {
         let names = || unusable("cameras", cameras.iter().map(|camera| &camera.name));
         if let Some(wrong) = states.or_else(names) {
             return Some(wrong);
+        }
+        if let Err(refusal) = self.interface.check_size(LONGEST_EDGE, LONGEST_VECTOR) {
+            return Some(refusal.to_string());
         }
         let dim = action.names.len();
         if let Some(Discrete { count, names, .. }) = &self.discrete
@@ -170,8 +183,10 @@ mod tests {
             read(&broken).unwrap_err()
         });
         let mut long = hello();
-        long["interface"]["states"] = json!({"x".repeat(200_000): 1});
-        assert!(read(&long).unwrap_err().len() < 300);
+        for length in [0, 1] {
+            long["interface"]["states"] = json!({"x".repeat(200_000): length});
+            assert!(read(&long).unwrap_err().len() < 300);
+        }
         assert!(Hello::new(b"[]").is_err());
     }
 
