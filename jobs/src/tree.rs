@@ -34,8 +34,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, Refusal> {
         .map_err(|err| Refusal::in_file(path, err))?;
     let entries = match value {
         Value::Object(entries) => entries,
-        // An empty file.
-        Value::Null => Map::new(),
+        Value::Null if !has_value(text) => Map::new(),
         _ => {
             let reason = "expected a mapping at the top level, for example `cluster:` and `env:`";
             return Err(Refusal::in_file(path, reason));
@@ -45,6 +44,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, Refusal> {
     Ok(entries.into_iter().fold(empty, |tree, (key, value)| {
         merge(tree, at_path(&key, value))
     }))
+}
+
+/// Returns whether there is more than comments in a text: `null` or `~` is a value.
+fn has_value(text: &str) -> bool {
+    let mut lines = text.lines().filter_map(|line| line.split('#').next());
+    lines.any(|line| !matches!(line.trim(), "" | "---" | "..."))
 }
 
 /// Returns the limits of the parser. It counts what aliases are replaced by, which stops a bomb; how
