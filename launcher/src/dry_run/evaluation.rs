@@ -137,7 +137,7 @@ impl EvalDescription<'_> {
             Length::Policy => "that of its policy".to_owned(),
         };
         let done = match job.status {
-            Status::Pending if self.done.is_all_of(job) => "all".to_owned(),
+            Status::Pending if self.done.finished.contains(&job.index) => "all".to_owned(),
             Status::Pending => self.done.of_job(job).to_string(),
             status => word(status),
         };
@@ -236,7 +236,7 @@ fn trackers(eval: &EvalPlan) -> Option<String> {
 struct DoneWork {
     /// Finished episodes by job, ascending.
     episodes: BTreeMap<JobIndex, Vec<u64>>,
-    /// Jobs without a number of episodes that ran to their end.
+    /// Jobs of which nothing is left.
     finished: BTreeSet<JobIndex>,
 }
 
@@ -268,8 +268,8 @@ impl DoneWork {
                 continue;
             };
             done.episodes.insert(after, so_far.done().collect());
-            let is_counted = matches!(before.length, Length::Episodes(_));
-            if !is_counted && so_far.is_finished(before, None) {
+            let mut later = now.jobs.iter().filter(|job| job.index == after);
+            if later.any(|job| so_far.is_finished(job, None)) {
                 done.finished.insert(after);
             }
         }
@@ -294,14 +294,6 @@ impl DoneWork {
         let left = work.episodes(0..count);
         Some(left.filter(|one| done.binary_search(one).is_err()).count() as u64)
     }
-
-    /// Returns whether nothing of a job is left.
-    fn is_all_of(&self, job: &Job) -> bool {
-        match job.length {
-            Length::Episodes(count) => self.of_job(job) >= job.selected(count),
-            Length::Steps(_) | Length::Policy => self.finished.contains(&job.index),
-        }
-    }
 }
 
 /// Returns the work of a rank that is not done, in the order in which it is done, with the number
@@ -317,4 +309,27 @@ fn of_rank(eval: &EvalPlan, done: &DoneWork, rank: usize) -> Option<Vec<(Work, O
         (work, left)
     });
     Some(left.filter(|(_, left)| *left != Some(0)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::samples;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn episodes_that_a_job_does_not_have_are_not_all_of_it() {
+        let plan = RunPlan {
+            jobs: vec![samples::job(json!({"num_episodes": 3}))],
+            ..RunPlan::default()
+        };
+        let job = &plan.jobs[0];
+        let is_all = |episodes: [u64; 3]| {
+            let lines = episodes.map(|episode| Line::from(samples::episode(0, &job.name, episode)));
+            DoneWork::of(&plan, &plan, lines.iter()).finished == [job.index].into()
+        };
+        assert!(is_all([0, 1, 2]));
+        assert!(!is_all([5, 6, 7]));
+    }
 }
