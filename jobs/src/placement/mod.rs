@@ -14,7 +14,7 @@
 //! The grammar and the rules are those of rlinf/scheduler/placement/placement.py (a3816b596);
 //! docs/placement.md describes them in prose.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -139,30 +139,33 @@ impl Placement {
     /// Returns one line per GPU, like the "Resource allocation" of s000: `GPU 0: EnvWorker 0 (1
     /// environment)`.
     pub fn allocation(&self, total: Option<usize>) -> Vec<String> {
-        let on = |gpu: usize, name: &str, processes: &[PlacedProcess]| -> Vec<String> {
-            let processes = processes.iter().enumerate();
-            let there = processes.filter(|(_, process)| process.gpus.contains(&gpu));
-            there
-                .map(|(number, _)| format!("{name} {number}"))
-                .collect()
-        };
-        let seats = |total| (0..self.world_size()).flat_map(move |rank| self.seats(rank, total));
-        let line = |gpu: usize| {
-            let workers = on(gpu, "EnvWorker", &self.env);
-            let policies = on(gpu, "RolloutWorker", &self.rollout);
+        let mut tenants: BTreeMap<usize, [Vec<String>; 2]> = BTreeMap::new();
+        let components = [("EnvWorker", &self.env), ("RolloutWorker", &self.rollout)];
+        for (component, (name, processes)) in components.into_iter().enumerate() {
+            for (number, process) in processes.iter().enumerate() {
+                for gpu in &process.gpus {
+                    tenants.entry(*gpu).or_default()[component].push(format!("{name} {number}"));
+                }
+            }
+        }
+        let mut seats: BTreeMap<usize, usize> = BTreeMap::new();
+        let of_rank = |total| (0..self.world_size()).flat_map(move |rank| self.seats(rank, total));
+        for seat in total.into_iter().flat_map(of_rank) {
+            *seats.entry(seat.gpu).or_default() += 1;
+        }
+        let line = |(gpu, [workers, policies]): (usize, [Vec<String>; 2])| {
             let what = match (workers.is_empty(), policies.is_empty(), total) {
                 (false, false, _) => "shared".to_owned(),
                 (true, ..) => "policy inference".to_owned(),
-                (false, true, Some(total)) => {
-                    let there = seats(total).filter(|seat| seat.gpu == gpu);
-                    counted(there.count(), "environment")
+                (false, true, Some(_)) => {
+                    counted(seats.get(&gpu).copied().unwrap_or(0), "environment")
                 }
                 (false, true, None) => "environments".to_owned(),
             };
             let who = [workers, policies].concat().join(" + ");
             format!("GPU {gpu}: {who} ({what})")
         };
-        self.gpus().into_iter().map(line).collect()
+        tenants.into_iter().map(line).collect()
     }
 
     /// Returns one line per worker, like the "Distribution" of s001: `Worker 0 (GPU 0): Manages 2
