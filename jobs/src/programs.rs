@@ -13,12 +13,17 @@ pub const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Returns the file that `execvp(program)` would execute: `program` itself if it contains a slash,
 /// else the first match in the folders of `path`, the value of `PATH`.
 pub fn find(program: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
-    if program.as_os_str().as_bytes().contains(&b'/') {
+    if has_slash(program) {
         return Some(program.to_owned()).filter(|path| is_executable(path));
     }
     folders(path)
         .map(|folder| folder.join(program))
         .find(|path| is_executable(path))
+}
+
+/// Says whether a program is a path, which `execvp` does not look for in `PATH`.
+pub fn has_slash(program: &Path) -> bool {
+    program.as_os_str().as_bytes().contains(&b'/')
 }
 
 /// Returns the interpreter that a path or a name means, which may be the folder of a venv.

@@ -127,7 +127,12 @@ fn places(job: &Job, version: &str, variable: Lookup<'_>) -> Vec<PathBuf> {
     let given = job.env_args.get("python").and_then(Value::as_str);
     let python = interpreter_at(given.unwrap_or("python3").as_ref());
     let path = variable("PATH");
-    let Some(python) = programs::find(&python, path.as_ref().map(OsStr::new)) else {
+    // The packages of a venv are there even if its link to the interpreter dangles on this machine.
+    let python = match programs::has_slash(&python) {
+        true => Some(python),
+        false => programs::find(&python, path.as_ref().map(OsStr::new)),
+    };
+    let Some(python) = python else {
         return places;
     };
     let venv = python.parent().and_then(Path::parent).map(Path::to_owned);
@@ -218,7 +223,7 @@ mod tests {
         let packages = dir.path().join("venv/lib/python3.12/site-packages");
         fs::create_dir_all(dir.path().join("venv/bin")).unwrap();
         fs::write(dir.path().join("venv/pyvenv.cfg"), "home = /usr/bin\n").unwrap();
-        std::os::unix::fs::symlink("/bin/sh", dir.path().join("venv/bin/python")).unwrap();
+        std::os::unix::fs::symlink("/nowhere/python", dir.path().join("venv/bin/python")).unwrap();
         install(&packages, "numpy", "2.1.0");
         install(&packages, "My_Sim", "1.0");
         let job = job(&json!({"python": dir.path().join("venv")}));

@@ -111,7 +111,7 @@ pub fn find_interpreter(name: &str) -> Result<PathBuf, &'static str> {
     let path = interpreter_at(Path::new(name));
     match programs::find(&path, std::env::var_os("PATH").as_deref()) {
         Some(_) => Ok(path),
-        None if path.components().count() == 1 => Err("and PATH has no such program"),
+        None if !programs::has_slash(&path) => Err("and PATH has no such program"),
         None => Err("expected an interpreter or the folder of a venv"),
     }
 }
