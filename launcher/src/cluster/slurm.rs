@@ -416,10 +416,11 @@ fn gpus(env: &Environment) -> Option<(usize, &'static str)> {
     };
     let number = |text: &str| text.trim().parse().unwrap_or(0);
     let indices = |text: &str| Numbers::from_str(text).map_or(0, |found| found.count() as usize);
+    let has_some = |(count, _): &(usize, _)| *count > 0;
     let found = counted_in("CUDA_VISIBLE_DEVICES", devices)
-        .or_else(|| counted_in("SLURM_STEP_GPUS", indices))
+        .or_else(|| counted_in("SLURM_STEP_GPUS", indices).filter(has_some))
         .or_else(|| counted_in("SLURM_GPUS_ON_NODE", number));
-    found.filter(|(count, _)| *count > 0)
+    found.filter(has_some)
 }
 
 /// Counts the entries before the first invalid one; older versions of SLURM write `NoDevFiles` if
@@ -471,6 +472,9 @@ mod tests {
             ),
             (&[(step, "0,2-3"), (node, "2")], Some((3, step))),
             (&[(node, "4")], Some((4, node))),
+            (&[(step, "0,1,x"), (node, "2")], Some((2, node))),
+            (&[(step, ""), (node, "2")], Some((2, node))),
+            (&[(step, "0,1,x")], None),
             (&[(cuda, ""), (node, "2")], None),
             (&[(cuda, "NoDevFiles")], None),
             (&[("SLURM_JOB_GPUS", "0,1")], None),
