@@ -100,7 +100,7 @@ impl StoreEndpoint {
         loop {
             match StoreEndpoint::hosted(&plan.host, plan.port) {
                 Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => {}
-                store_endpoint => return Ok(store_endpoint?),
+                store_endpoint => return Ok(store_endpoint.map_err(StoreError::with_owner)?),
             }
             // Linux may refuse both of two that begin to listen at the same time. Nobody would
             // host. One that hosts listens on all addresses, so the name need not be resolved.
@@ -255,7 +255,7 @@ impl AgentStore {
             Err(StoreError::PortInUse { port, .. }) if plan.may_move => {
                 AgentStore::host_elsewhere(plan, port)
             }
-            hosted => hosted,
+            hosted => hosted.map_err(StoreError::with_owner),
         }
     }
 

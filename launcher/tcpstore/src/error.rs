@@ -16,14 +16,16 @@ const LISTEN: &str = "0A";
 pub enum StoreError {
     /// The port is in use; it is 0 if any free port would have done.
     #[error(
-        "cannot host the store at {addr}: the port is in use{}; choose another with `--master-port`, or let \
-         `--standalone` find a free one", PortOwner::text(*.port)
+        "cannot host the store at {addr}: the port is in use{by}; choose another with `--master-port`, or let \
+         `--standalone` find a free one"
     )]
     PortInUse {
         /// The address.
         addr: String,
         /// The port.
         port: u16,
+        /// ` by <owner>`, if [`StoreError::with_owner`] has found one.
+        by: String,
     },
     /// The connection is of no use any more: the store has ended or has closed it, or an earlier
     /// request was given up half way, so that the next reply would belong to that one.
@@ -66,6 +68,16 @@ impl StoreError {
     /// Returns whether keys are missing, and the connection can be used further.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing { .. })
+    }
+
+    /// Looks for the process that uses the port. That goes through the open files of all processes,
+    /// so it is for an error that will be read.
+    #[must_use]
+    pub fn with_owner(mut self) -> Self {
+        if let Self::PortInUse { port, by, .. } = &mut self {
+            *by = PortOwner::text(*port);
+        }
+        self
     }
 
     pub(crate) fn missing(addr: &str, keys: &[impl AsRef<str>], timeout: Duration) -> Self {
@@ -116,7 +128,8 @@ impl fmt::Display for PortOwner {
 impl PortOwner {
     /// Returns ` by <owner>` of a port that is in use, or nothing if nobody is found.
     pub fn text(port: u16) -> String {
-        PortOwner::of(port).map_or_else(String::new, |owner| format!(" by {owner}"))
+        let owner = if port > 0 { PortOwner::of(port) } else { None };
+        owner.map_or_else(String::new, |owner| format!(" by {owner}"))
     }
 
     /// Returns the process at the other end of a connection, if it is on this machine.

@@ -90,7 +90,11 @@ impl StoreServer {
         let no_listener =
             |err| StoreError::Other(format!("cannot host the store at {}: {err}", addr()));
         let listeners = listening.map_err(|err| match err.kind() {
-            ErrorKind::AddrInUse => StoreError::PortInUse { addr: addr(), port },
+            ErrorKind::AddrInUse => StoreError::PortInUse {
+                addr: addr(),
+                port,
+                by: String::new(),
+            },
             _ => no_listener(err),
         })?;
         let port = listeners[0].local_addr().map_err(no_listener)?.port();

@@ -345,7 +345,8 @@ struct HostedStore {
 impl HostedStore {
     /// Hosts an empty store at `addr`; port 0 is any free one.
     fn start(addr: &StoreAddr) -> Result<Self, StoreError> {
-        let server = StoreServer::bind(&addr.host, Some(addr.port))?;
+        let server = StoreServer::bind(&addr.host, Some(addr.port));
+        let server = server.map_err(StoreError::with_owner)?;
         let no_thread =
             |err: io::Error| StoreError::Other(format!("cannot host the store at {addr}: {err}"));
         let runtime = Builder::new_current_thread().enable_all().build();

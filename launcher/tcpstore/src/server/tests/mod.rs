@@ -282,6 +282,7 @@ async fn a_busy_port_is_named_with_its_holder_and_the_way_out() {
     let store = host();
     let err = StoreServer::bind("node7", Some(store.port()))
         .unwrap_err()
+        .with_owner()
         .to_string();
     assert!(
         err.starts_with(&format!(
