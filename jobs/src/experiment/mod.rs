@@ -187,6 +187,10 @@ fn note(unused: Unused, name: String) {
 fn length(place: &str, mut limit: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
     limit.values_mut().for_each(|value| *value = number(value));
     let limit: Limit = settings::read(place, &limit)?;
+    if limit.num_episodes.is_some() && limit.num_steps.is_some() {
+        let reason = "num_episodes and num_steps are both given; only one of them can end a run";
+        return Err(Refusal::at(place, reason));
+    }
     Ok(given(json!(limit)))
 }
 
