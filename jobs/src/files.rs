@@ -107,11 +107,12 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> io::Result<T> 
 ///
 /// # Errors
 /// Returns an error if the folder exists and cannot be read.
-pub fn entries(folder: &Path) -> io::Result<Vec<DirEntry>> {
-    match std::fs::read_dir(folder) {
-        Err(err) if err.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        entries => entries?.collect(),
-    }
+pub fn entries(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<DirEntry>>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(err) if err.kind() == ErrorKind::NotFound => None,
+        entries => Some(entries?),
+    };
+    Ok(entries.into_iter().flatten())
 }
 
 /// Removes a file, unless it is gone already.

@@ -359,7 +359,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the folder exists and cannot be read.
     pub fn datasets(&self, name: &str) -> io::Result<Vec<DatasetFile>> {
-        let entries = files::entries(&self.job(name))?;
+        let entries: Vec<_> = files::entries(&self.job(name))?.collect::<io::Result<_>>()?;
         let paths = entries.iter().map(DirEntry::path);
         let dataset = |path: PathBuf| {
             let rank = dataset_rank(&path, name)?;

@@ -106,7 +106,7 @@ pub(super) fn file_bytes(path: &Path) -> Option<u64> {
 }
 
 fn add(folder: &Path, depth: usize, by_format: &mut [u64]) {
-    for entry in files::entries(folder).unwrap_or_default() {
+    for entry in files::entries(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_format = |format: &&str| path.extension().is_some_and(|end| end == *format);
         if let Some(format) = FORMATS.iter().position(is_format) {

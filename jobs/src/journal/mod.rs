@@ -6,7 +6,7 @@
 //! journals, and on nothing else.
 
 use std::collections::BTreeSet;
-use std::fs::{DirEntry, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -97,9 +97,9 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("journal_rank") && name.ends_with(".jsonl")
     };
-    let entries = files::entries(folder)?;
-    let paths = entries.iter().map(DirEntry::path);
-    let mut paths: Vec<_> = paths.filter(is_journal).collect();
+    let paths = files::entries(folder)?.map(|entry| Ok(entry?.path()));
+    let mut paths: Vec<_> = paths.collect::<io::Result<_>>()?;
+    paths.retain(is_journal);
     paths.sort();
     Ok(paths)
 }

@@ -196,6 +196,7 @@ impl Drop for LaunchLock {
 /// may have made it.
 fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
     for entry in files::entries(folder)? {
+        let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_symlink() {
             return Ok(Some(entry.path()));
@@ -301,7 +302,7 @@ fn others(folder: &RunFolder, launch: Option<&str>) -> io::Result<Vec<PathBuf>> 
         let name = name.to_string_lossy();
         name.ends_with(".json") && own.as_ref().is_none_or(|own| !name.starts_with(own))
     };
-    let mut entries = files::entries(&folder.launches())?;
+    let mut entries: Vec<_> = files::entries(&folder.launches())?.collect::<io::Result<_>>()?;
     entries.retain(is_of_another);
     let mut paths: Vec<_> = entries.iter().map(DirEntry::path).collect();
     paths.sort();

@@ -180,7 +180,7 @@ pub fn told(folder: &RunFolder, path: &Path, left: &BTreeSet<String>) -> String 
 fn keep_superseded(folder: &RunFolder, path: &Path, left: &mut BTreeSet<String>) -> io::Result<()> {
     let file = folder.relative(path);
     for entry in files::entries(&folder.superseded())? {
-        let earlier = RunFolder::new(&entry.path());
+        let earlier = RunFolder::new(&entry?.path());
         let named = journal::demos(&earlier.journals())?;
         if !left.iter().any(|demo| is_in(&named, &file, demo)) {
             continue;
