@@ -1,5 +1,5 @@
-//! Formats numbers with their units, and words, for readers. There is a narrow no-break space before a unit and
-//! between thousands, which tables for the terminal replace.
+//! Formats numbers with their units, and words, for readers. There is a narrow no-break space before
+//! a unit and between thousands, which tables for the terminal replace.
 
 use serde::Serialize;
 
@@ -9,6 +9,7 @@ pub const THIN: char = '\u{202f}';
 /// Formats a variant of an enum by the word that it has in JSON.
 pub fn word(variant: impl Serialize) -> String {
     let word = serde_json::to_value(variant).unwrap_or_default();
+    debug_assert!(word.is_string(), "a variant is written as a word: {word}");
     word.as_str().unwrap_or_default().to_owned()
 }
 

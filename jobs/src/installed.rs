@@ -41,7 +41,7 @@ pub fn is_torch_of(minors: &[&str], version: &str) -> bool {
     let mut rests = minors
         .iter()
         .filter_map(|minor| version.strip_prefix(minor));
-    rests.any(|rest| rest.starts_with('.'))
+    rests.any(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Returns the path of `rrun-rank` for a launcher at `executable`: in the same folder, or in the

@@ -14,7 +14,8 @@
 //!   └───► verdict                                     exit codes, the report if it ended early
 //! ```
 //! All of them read the types of [`plan`], which are data. [`process`], [`signals`], [`supervision`],
-//! [`rank_id`], [`say`], `if_any` and `template` serve all of them. Imports between files form no circle.
+//! [`rank_id`], [`say`], `if_any` and `template` serve all of them. Imports between files form no
+//! circle.
 
 pub mod agent;
 pub mod cli;
