@@ -53,21 +53,29 @@ pub fn others(
     before: &BTreeMap<String, Value>,
     now: &BTreeMap<String, Value>,
 ) -> Vec<OtherVersion> {
-    let mut others = Vec::new();
+    let mut now = by_package(now);
+    let other = |(package, before): (String, String)| {
+        let now = now.remove(&package).filter(|now| *now != before)?;
+        Some(OtherVersion {
+            package,
+            before,
+            now,
+        })
+    };
+    by_package(before).into_iter().filter_map(other).collect()
+}
+
+/// Returns the versions in the settings of a job, by setting and package, as in
+/// `env_versions.numpy`.
+pub fn by_package(settings: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
     for setting in VERSIONS {
-        let (Some(before), Some(now)) = (before.get(setting), now.get(setting)) else {
-            continue;
-        };
-        for (package, before) in before.as_object().into_iter().flatten() {
-            let now = now.get(package).filter(|now| *now != before);
-            others.extend(now.map(|now| OtherVersion {
-                package: format!("{setting}.{package}"),
-                before: plain(before),
-                now: plain(now),
-            }));
+        let packages = settings.get(setting).and_then(Value::as_object);
+        for (package, version) in packages.into_iter().flatten() {
+            versions.insert(format!("{setting}.{package}"), plain(version));
         }
     }
-    others
+    versions
 }
 
 /// Returns the settings with which jobs began, as far as the beginnings of the journals have them:

@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use jobs::count::listed;
+use jobs::inputs::versions::others;
 use serde::Serialize;
 
 use crate::compare::side::{SideEpisode, SideJob};
 use crate::stats::Solved;
 use crate::stats::paired::{McNemar, MeanDifference, PairCounts, mean_difference};
-use crate::verify::{HOW, is_same};
+use crate::verify::is_compared;
 
 pub mod gate;
 pub mod sequential;
@@ -254,14 +255,17 @@ fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
 /// Returns the settings in effect that may affect the results and that both sides report with
 /// different values.
 fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
-    let named = a
-        .settings
-        .iter()
-        .filter(|(name, _)| !HOW.contains(&name.as_str()));
+    let named = a.settings.iter().filter(|(name, _)| is_compared(name));
     let both = named.filter_map(|(name, ours)| Some((name, ours, b.settings.get(name)?)));
-    both.filter(|(name, ours, theirs)| !is_same(name, ours, theirs))
-        .map(|(name, ours, theirs)| format!("{name} is {ours} in A and {theirs} in B"))
-        .collect()
+    let settings = both
+        .filter(|(_, ours, theirs)| ours != theirs)
+        .map(|(name, ours, theirs)| format!("{name} is {ours} in A and {theirs} in B"));
+    let packages = others(&a.settings, &b.settings).into_iter();
+    let packages = packages.map(|other| {
+        let (package, ours, theirs) = (other.package, other.before, other.now);
+        format!("{package} is {ours} in A and {theirs} in B")
+    });
+    settings.chain(packages).collect()
 }
 
 /// Returns the fields of the jobs that affect the results and differ, except the policy and the

@@ -183,7 +183,10 @@ fn what_differs_beside_the_policy_is_told() {
             ("chunk_length", json!(chunk)),
             ("device", json!(device)),
             // Each side has imported a package that the other one has not.
-            ("env_versions", json!({"numpy": "2.1", device: "1.0"})),
+            (
+                "env_versions",
+                json!({"numpy": format!("2.{chunk}"), "torch": "2.11", device: "1.0"}),
+            ),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into(),
@@ -199,7 +202,8 @@ fn what_differs_beside_the_policy_is_told() {
     ]);
     let task = "arena_env_args.environment is \"reach\" in A and \"push\" in B (y)";
     let chunk = "chunk_length is 16 in A and 8 in B (2 jobs x, y)";
-    assert_eq!(compared(&a, &b).warnings, [task, chunk]);
+    let numpy = "env_versions.numpy is 2.16 in A and 2.8 in B (2 jobs x, y)";
+    assert_eq!(compared(&a, &b).warnings, [task, chunk, numpy]);
 }
 
 proptest! {

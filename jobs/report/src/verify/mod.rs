@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::io;
 
 use jobs::episode::{DemoRef, Episode, EpisodeOutcome};
+use jobs::inputs::versions::{VERSIONS, by_package};
 use jobs::job::{Job, Status};
 use jobs::numbers::Numbers;
 use jobs::plan::RunPlan;
 use jobs::seed;
-use serde_json::Value;
 
 use crate::{Merged, tables};
 
@@ -329,33 +329,29 @@ impl Recorded {
     }
 }
 
-/// Returns whether a setting has the same value. Of the versions of packages, those count that were
-/// imported both times: what is imported may depend on whether anything is rendered.
-pub(crate) fn is_same(name: &str, a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Object(a), Value::Object(b)) if name.ends_with("_versions") => a
-            .iter()
-            .all(|(package, version)| b.get(package).is_none_or(|other| other == version)),
-        (a, b) => a == b,
-    }
+/// Returns whether a setting may affect results and is compared as a whole: versions are compared by
+/// package.
+pub(crate) fn is_compared(name: &str) -> bool {
+    !HOW.contains(&name) && !VERSIONS.contains(&name)
 }
 
-/// Returns the settings of a job that changed at a later start and may have changed its results.
+/// Returns the settings of a job that changed at a later start and may have changed its results,
+/// and the packages whose versions did: which are imported may depend on whether anything is
+/// rendered.
 fn changed_settings(merged: &Merged, job: &Job) -> Vec<String> {
-    let mut seen: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    for (name, value) in merged
-        .settings_of(job)
-        .flatten()
-        .filter(|(name, _)| !HOW.contains(&name.as_str()))
-    {
-        let values = seen.entry(name).or_default();
-        if !values.iter().any(|known| is_same(name, known, value)) {
-            values.push(value);
+    let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for settings in merged.settings_of(job) {
+        let named = settings.iter().filter(|(name, _)| is_compared(name));
+        let named = named.map(|(name, value)| (name.clone(), value.to_string()));
+        for (name, value) in named.chain(by_package(settings)) {
+            let values = seen.entry(name).or_default();
+            if !values.contains(&value) {
+                values.push(value);
+            }
         }
     }
     seen.retain(|_, values| values.len() > 1);
-    let text = |(name, values): (&str, Vec<&Value>)| {
-        let values: Vec<_> = values.iter().map(|value| value.to_string()).collect();
+    let text = |(name, values): (String, Vec<String>)| {
         format!("{}: {name} was {}", job.name, values.join(", then "))
     };
     seen.into_iter().map(text).collect()

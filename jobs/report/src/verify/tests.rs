@@ -142,6 +142,11 @@ fn what_changed_between_starts_is_found() {
         let settings = BTreeMap::from([
             ("dtype".to_owned(), json!(dtype)),
             ("device".to_owned(), json!(device)),
+            // Each start has imported a package that the other one has not.
+            (
+                "env_versions".to_owned(),
+                json!({"numpy": dtype, "torch": "2.11", device: "1.0"}),
+            ),
         ]);
         Line::JobStart(JobStart {
             job: "a".to_owned(),
@@ -155,7 +160,10 @@ fn what_changed_between_starts_is_found() {
     all.extend([start("bfloat16", "cuda:0"), start("float32", "cuda:1")]);
     all.extend([files("1a2b3c4d"), files("5e6f7a8b")]);
     let (run, job) = audit(&all);
-    let wanted = ["a: dtype was \"bfloat16\", then \"float32\""];
+    let wanted = [
+        "a: dtype was \"bfloat16\", then \"float32\"",
+        "a: env_versions.numpy was bfloat16, then float32",
+    ];
     assert_eq!(job.findings.wrong, wanted);
     let told = "policy `model` was changed during the run: its SHA-256 was 1a2b3c4d1a2b, then 5e6f7a8b5e6f";
     assert_eq!(run.wrong, [told]);
