@@ -79,8 +79,8 @@ impl Lines {
     }
 }
 
-/// Returns up to `count` of the last lines of a file, without a line that begins before the last
-/// 16 KiB. Invalid UTF-8 is replaced.
+/// Returns up to `count` of the last lines of a file, without blank ones at its end, and without a
+/// line that begins before the last 16 KiB if another one follows. Invalid UTF-8 is replaced.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
@@ -91,9 +91,10 @@ pub fn last_lines(path: &Path, count: usize) -> io::Result<Vec<String>> {
     let mut bytes = Vec::new();
     file.take(WINDOW).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_end();
     let whole = match text.split_once('\n') {
         Some((_, whole)) if start > 0 => whole,
-        _ => &text,
+        _ => text,
     };
     let lines: Vec<String> = whole.lines().map(str::to_owned).collect();
     Ok(lines[lines.len().saturating_sub(count)..].to_vec())
@@ -166,12 +167,17 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_whole_and_in_order() {
-        let too_early = [vec![b'x'; 20_000], b"\nlast\n".to_vec()].concat();
+        let long = vec![b'x'; 20_000];
+        let too_early = [&long, &b"\nlast\n"[..]].concat();
+        let alone = [&long, &b"\n\n"[..]].concat();
+        let rest = "x".repeat(WINDOW as usize - 2);
         for (content, count, lines) in [
             (&b"a\nb\nc\n"[..], 2, &["b", "c"][..]),
             (b"a\xff", 9, &["a\u{fffd}"]),
             (b"", 9, &[]),
             (&too_early, 9, &["last"]),
+            (&alone, 9, &[&rest]),
+            (b"a\n\nb\n\n\r\n \n", 2, &["", "b"]),
         ] {
             let file = tempfile::NamedTempFile::new().expect("a file");
             std::fs::write(file.path(), content).expect("written");

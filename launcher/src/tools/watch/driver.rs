@@ -303,3 +303,24 @@ impl EvaluationFiles {
         format!("{last} ({ended}; see {})", self.log.display())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_failure_is_the_last_line_that_says_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = EvaluationFiles::new(dir.path(), "step_1");
+        for (log, reason) in [
+            ("loads\nerror: no GPU\nends\n", "error: no GPU"),
+            ("loads\nends\n\n \n", "ends"),
+            (&format!("{}\n", "x".repeat(20_000)), &"x".repeat(LAST_LINE)),
+        ] {
+            std::fs::write(&files.log, log).unwrap();
+            let told = files.failure(Err(io::Error::other("lost")));
+            let wanted = format!("{reason} (lost; see {})", files.log.display());
+            assert_eq!(told, wanted);
+        }
+    }
+}
