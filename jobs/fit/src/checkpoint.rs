@@ -9,7 +9,6 @@ use jobs::safetensors::LENGTH;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
-use serde_json::Value;
 
 /// Maximum size of an index in bytes; that of GR00T N1.7 has 90 KB.
 const MAX_INDEX: u64 = 64 << 20;
@@ -71,12 +70,18 @@ pub fn is_whole(path: &Path) -> bool {
     let Some((json, data)) = header(path) else {
         return false;
     };
-    let Ok(Value::Object(tensors)) = serde_json::from_slice(&json) else {
+    let Ok(entries) = serde_json::from_slice::<BTreeMap<String, Option<Entry>>>(&json) else {
         return false;
     };
-    // Of any type, also one that no policy of ours has.
-    let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
-    tensors.values().filter_map(end).max() <= Some(data)
+    let end = |entry: Option<Entry>| Some(entry?.data_offsets?[1]);
+    entries.into_values().filter_map(end).max() <= Some(data)
+}
+
+/// An entry of a header: a tensor of any type, also one that no policy of ours has, or metadata,
+/// which has no offsets. A header may have 100 MB, so nothing else is kept of it.
+#[derive(Deserialize)]
+struct Entry {
+    data_offsets: Option<[u64; 2]>,
 }
 
 /// Returns the header of one file, the text of a JSON object, and the number of bytes behind it.
@@ -121,7 +126,7 @@ fn add(folder: &Path, depth: usize, by_format: &mut [u64]) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// Writes a file whose header describes these tensors, without their data.
     fn file(path: &Path, tensors: &Value) {
