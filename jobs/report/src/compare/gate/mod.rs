@@ -121,7 +121,8 @@ impl fmt::Display for GateResult {
                 "regression: B has solved significantly fewer episodes, and a loss of {points} \
                  points or more is not excluded"
             ),
-            _ => {
+            // A gate says neither of the last two, which compare with a rate.
+            Verdict::Undecided | Verdict::Same | Verdict::Different => {
                 write!(
                     f,
                     "undecided: a loss of {points} points or more is neither shown nor excluded"
