@@ -36,14 +36,6 @@ pub fn examples() -> io::Result<Option<PathBuf>> {
     Ok(Some(if is_source { in_source.into() } else { folder }))
 }
 
-/// Returns the folder in which an installer makes its venvs: that of the variable, or the usual one
-/// in the working directory, where the examples name it.
-pub fn venvs(usual: &str, variable: &str) -> String {
-    let given = std::env::var(variable).ok();
-    let given = given.filter(|folder| !folder.is_empty());
-    given.unwrap_or_else(|| usual.to_owned())
-}
-
 /// Returns the command that makes the venv or checkpoint at a path, as the examples name it:
 /// `.simulators/pusht`; `folder` has the installers.
 pub fn install_command(path: &str, folder: &Path) -> Option<String> {

@@ -12,7 +12,7 @@ use jobs::secrets;
 use serde::Deserialize;
 
 use crate::cli::Environment;
-use crate::installed::venvs;
+use crate::installed::suites;
 use crate::plan::missing::{self, NeededPython};
 use crate::process::timed;
 use crate::tools::doctor::Site;
@@ -62,9 +62,7 @@ struct PythonAnswer {
 /// Examines the interpreters that a jobs file names, or those that the installers have made.
 pub(super) fn examine(site: &Site) -> Vec<Finding> {
     let Some(jobs) = &site.jobs else {
-        let simulators = in_folder("simulator", &venvs(".simulators", "RRUN_SIMULATORS"));
-        let policies = in_folder("policy", &venvs(".policies", "RRUN_POLICIES"));
-        let venvs = [simulators, policies].concat();
+        let venvs = venvs(site);
         if venvs.is_empty() {
             return vec![Finding::note("Python", NO_VENVS)];
         }
@@ -111,13 +109,28 @@ fn needed(
     Ok((Finding::ok("jobs", found), pythons))
 }
 
+/// Returns the interpreters of the venvs that the installers have made, by name. Those in the
+/// working directory may be a stranger's, so only the installers' own folders are looked into.
+fn venvs(site: &Site) -> Vec<(String, NeededPython)> {
+    let suites = suites(&site.node.executable);
+    let root = suites.and_then(|suites| suites.ancestors().nth(2).map(Path::to_owned));
+    let folder = |variable: &str, usual: &str| {
+        let given = site.env.non_empty(variable).map(PathBuf::from);
+        given.or_else(|| Some(root.as_ref()?.join(usual)))
+    };
+    let simulators = in_folder("simulator", folder("RRUN_SIMULATORS", ".simulators"));
+    let policies = in_folder("policy", folder("RRUN_POLICIES", ".policies"));
+    [simulators, policies].concat()
+}
+
 /// What is said without venvs.
 const NO_VENVS: &str = "no venvs of simulators or policies; --jobs FILE checks those that a jobs \
                         file names";
 
 /// Returns the interpreters of the venvs that an installer has made in a folder, by name.
-fn in_folder(what: &str, folder: &str) -> Vec<(String, NeededPython)> {
-    let mut venvs: Vec<PathBuf> = std::fs::read_dir(folder)
+fn in_folder(what: &str, folder: Option<PathBuf>) -> Vec<(String, NeededPython)> {
+    let entries = folder.and_then(|folder| folder.read_dir().ok());
+    let mut venvs: Vec<PathBuf> = entries
         .into_iter()
         .flatten()
         .flatten()

@@ -14,7 +14,7 @@ use jobs::settings::{self, SettingRow};
 use jobs::suites::{Request, SuiteRow};
 use serde_json::{Value, json};
 
-use crate::installed::{examples, venvs};
+use crate::installed::examples;
 use crate::tools::list::examples::{is_installed, requirement};
 use crate::tools::list::{CatalogueEntry, EntryJob, EntrySetting, Kind, Requirement};
 
@@ -183,11 +183,11 @@ pub(in crate::tools) fn simulator(suite: &SuiteRow) -> Requirement {
 }
 
 fn simulator_in(suite: &SuiteRow, folder: Option<&Path>) -> Requirement {
-    let (usual, name) = (".simulators", &suite.simulator);
+    let name = &suite.simulator;
     let folder = folder.unwrap_or(Path::new(""));
-    let mut needed = requirement(&format!("{usual}/{name}"), folder);
-    let root = venvs(usual, "RRUN_SIMULATORS");
-    if root != usual {
+    let mut needed = requirement(&format!(".simulators/{name}"), folder);
+    let given = std::env::var("RRUN_SIMULATORS").ok();
+    if let Some(root) = given.filter(|root| !root.is_empty()) {
         needed.path = format!("{root}/{name}");
         needed.is_there = is_installed(&needed.path);
         // The installer sees the variable, too.
