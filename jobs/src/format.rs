@@ -1,5 +1,5 @@
-//! Formats numbers with their units, and words, for readers. There is a narrow no-break space before
-//! a unit and between thousands, which tables for the terminal replace.
+//! Formats numbers with their units, and words, for readers. There is a narrow no-break space
+//! before a unit and between thousands, which tables for the terminal replace.
 
 use serde::Serialize;
 

@@ -69,8 +69,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Returns the finished episodes, ascending, which a resumed run skips. An errored episode is run
-    /// again.
+    /// Returns the finished episodes, ascending, which a resumed run skips. An errored episode is
+    /// run again.
     pub fn done(&self) -> impl Iterator<Item = u64> {
         let scored = self.episodes.iter().filter(|(_, scored)| scored.is_some());
         scored.map(|(episode, _)| *episode)

@@ -244,8 +244,8 @@ impl Request {
 }
 
 impl SuiteRow {
-    /// Returns the jobs file that evaluates a policy on this suite. `simulator` is the interpreter of
-    /// its simulator, unless the request names another one.
+    /// Returns the jobs file that evaluates a policy on this suite. `simulator` is the interpreter
+    /// of its simulator, unless the request names another one.
     ///
     /// # Errors
     /// Refuses tasks that the suite does not have, and settings that the policy does not have.

@@ -151,7 +151,8 @@ impl ActionPlaces {
     }
 
     /// Puts joints where they are. Keys that are no joints (Arena's G1: navigate_command,
-    /// base_height_command) follow them in their order, as far as a vector of `dim` numbers reaches.
+    /// base_height_command) follow them in their order, as far as a vector of `dim` numbers
+    /// reaches.
     fn behind(joints: &Joints, keys: &[(String, usize)], dim: usize) -> Self {
         let mut next = joints.action_len;
         let places = keys.iter().map(|(key, width)| {

@@ -329,8 +329,8 @@ impl Recorded {
     }
 }
 
-/// Returns whether a setting may affect results and is compared as a whole: versions are compared by
-/// package.
+/// Returns whether a setting may affect results and is compared as a whole: versions are compared
+/// by package.
 pub(crate) fn is_compared(name: &str) -> bool {
     !HOW.contains(&name) && !VERSIONS.contains(&name)
 }

@@ -61,8 +61,8 @@ pub fn claim(leases: &mut Leases) -> Claim {
     }
 }
 
-/// Lets a rank without leases begin with a job, of which the episodes `done` have ended; returns its
-/// first claim.
+/// Lets a rank without leases begin with a job, of which the episodes `done` have ended; returns
+/// its first claim.
 pub fn begin(leases: &mut Leases, work: &Work, done: &[u64]) -> Claim {
     let first = claim(leases);
     assert!(leases.hold(&first, work, true, done));

@@ -86,8 +86,8 @@ impl Runner {
     /// Infers all rows, and returns one result each, in order. `run` gets the rows of one batch,
     /// [filled](Self::filled) up with its last row, and returns a result for each; it must have
     /// released its tensors when it returns an error. When memory runs out, it gets fewer rows. The
-    /// rows of a batch that fails for another reason are inferred one by one, so that a row costs no
-    /// other its answer.
+    /// rows of a batch that fails for another reason are inferred one by one, so that a row costs
+    /// no other its answer.
     ///
     /// # Errors
     /// Returns an error that no row survives: the device is lost, or has no room for one row.
