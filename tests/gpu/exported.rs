@@ -1,15 +1,11 @@
-//! Tests of compiled packages on a GPU: which are refused there, and that their passes are
-//! captured. Packages of code for a GPU can be compiled only where there is one.
-
-use std::path::Path;
-use std::process::Command;
+//! Tests of compiled packages on a GPU: which are refused there. Packages of code for a GPU can be
+//! compiled only where there is one.
 
 use jobs::exported::TorchKeys;
 use jobs::interface::{ActionSpec, Interface};
 use jobs::samples::{DESCRIPTION, keys, package};
-use rig::PYTHON;
 use runtime::env::EnvSpec;
-use runtime::policy::{Checkpoints, Lifeline, Made, PolicyError, make};
+use runtime::policy::{Checkpoints, Lifeline, make};
 use serde_json::json;
 
 use crate::gpu::card::{Card, card};
@@ -31,62 +27,22 @@ fn env() -> EnvSpec {
     })
 }
 
-/// Exports a policy whose actions are its state, for the GPU of this process.
-const EXPORT: &str = "
-import sys, torch
-from export_policy import export, state
-class Still(torch.nn.Module):
-    def forward(self, state):
-        return state.repeat(1, 3)[:, None, :7].repeat(1, 8, 1)
-export(Still(), [state({'eef_position': 3})], sys.argv[1], device='cuda')
-";
-
-/// Makes the policy of a package on the card.
-fn open(card: &Card, path: &Path) -> Result<Made, PolicyError> {
-    let config = json!({ "model_path": path });
-    let mut models = Checkpoints::new(card.device(), Lifeline::alone());
-    let config = config.as_object().unwrap();
-    make(
-        "exported",
-        config,
-        Some(&env()),
-        &mut models,
-        &Lifeline::alone(),
-    )
-}
-
 /// Returns why a package with these keys is refused on the card.
 fn refusal(card: &Card, keys: &TorchKeys) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.pt2");
     std::fs::write(&path, package(keys, DESCRIPTION)).unwrap();
-    open(card, &path).err().unwrap().to_string()
-}
-
-#[test]
-#[ignore = "needs RRUN_DEVICE"]
-fn gpu_the_journal_says_that_the_passes_of_a_package_are_captured() {
-    let Some(card) = card() else { return };
-    let python = |words: &[&str]| {
-        let mut python = Command::new(PYTHON);
-        python.arg("-c").args(words);
-        python.env("CUDA_VISIBLE_DEVICES", card.index.to_string());
-        python.env("PYTHONPATH", rig::root().join("runtime/python"));
-        python.output()
-    };
-    let asked = python(&["import torch; torch.zeros(1, device='cuda')"]);
-    if !asked.is_ok_and(|asked| asked.status.success()) {
-        println!("skipped: the torch of {PYTHON} has no GPU");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.pt2");
-    let done = python(&[EXPORT, path.to_str().unwrap()]).unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
-    let made = open(&card, &path).unwrap();
-    let reported = &made.facts.reported;
-    assert_eq!(reported.last(), Some(&("cuda_graphs", json!(true))));
+    let config = json!({ "model_path": path });
+    let mut models = Checkpoints::new(card.device(), Lifeline::alone());
+    let config = config.as_object().unwrap();
+    let made = make(
+        "exported",
+        config,
+        Some(&env()),
+        &mut models,
+        &Lifeline::alone(),
+    );
+    made.err().unwrap().to_string()
 }
 
 #[test]
