@@ -14,7 +14,7 @@ pub const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// else the first match in the folders of `path`, the value of `PATH`.
 pub fn find(program: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     if has_slash(program) {
-        return Some(program.to_owned()).filter(|path| is_executable(path));
+        return is_executable(program).then(|| program.to_owned());
     }
     folders(path)
         .map(|folder| folder.join(program))
@@ -28,9 +28,10 @@ pub fn has_slash(program: &Path) -> bool {
 
 /// Returns the interpreter that a path or a name means, which may be the folder of a venv.
 pub fn interpreter_at(given: &Path) -> PathBuf {
-    match given.is_dir() {
-        true => given.join("bin/python"),
-        false => given.to_owned(),
+    if given.is_dir() {
+        given.join("bin/python")
+    } else {
+        given.to_owned()
     }
 }
 

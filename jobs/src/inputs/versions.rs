@@ -136,9 +136,10 @@ fn places(job: &Job, version: &str, variable: Lookup<'_>) -> Vec<PathBuf> {
     let python = interpreter_at(given.unwrap_or("python3").as_ref());
     let path = variable("PATH");
     // The packages of a venv are there even if its link to the interpreter dangles on this machine.
-    let python = match programs::has_slash(&python) {
-        true => Some(python),
-        false => programs::find(&python, path.as_ref().map(OsStr::new)),
+    let python = if programs::has_slash(&python) {
+        Some(python)
+    } else {
+        programs::find(&python, path.as_ref().map(OsStr::new))
     };
     let Some(python) = python else {
         return places;

@@ -260,6 +260,7 @@ impl DoneWork {
         let progress = progress::by_job(lines);
         let mut done = Self::default();
         let compared = Difference::between(found, now).jobs;
+        let later: BTreeMap<_, _> = now.jobs.iter().map(|job| (job.index, job)).collect();
         for (before, job) in found.jobs.iter().zip(compared) {
             let Some(after) = job.after.filter(|_| job.stays()) else {
                 continue;
@@ -268,8 +269,8 @@ impl DoneWork {
                 continue;
             };
             done.episodes.insert(after, so_far.done().collect());
-            let mut later = now.jobs.iter().filter(|job| job.index == after);
-            if later.any(|job| so_far.is_finished(job, None)) {
+            let job = later.get(&after);
+            if job.is_some_and(|job| so_far.is_finished(job, None)) {
                 done.finished.insert(after);
             }
         }
